@@ -1,5 +1,7 @@
 //! A bottleneck: a finding with its severity, the spans that show it, and the estimated gain.
 
+use std::cmp::Ordering;
+
 use serde::{Deserialize, Serialize};
 
 use crate::{diagnose::rule, explain::explain, finding::Finding};
@@ -89,7 +91,20 @@ pub struct Fix {
     pub text: String,
 }
 
+impl Finding {
+    /// The finding as a bottleneck that no span shows.
+    pub(crate) fn bottleneck(self, severity: Severity, gain_ns: Option<f64>) -> Bottleneck {
+        Bottleneck { severity, finding: self, gain_ns, evidence: Vec::new() }
+    }
+}
+
 impl Bottleneck {
+    /// Bad ones first, then by gain.
+    pub(crate) fn order(&self, other: &Self) -> Ordering {
+        let gain = |one: &Self| one.gain_ns.unwrap_or(0.0);
+        self.severity.cmp(&other.severity).then(gain(other).total_cmp(&gain(self)))
+    }
+
     /// The gain as a share of a time in nanoseconds, to which one-off initialisation does not belong.
     pub fn share(&self, whole: Option<f64>) -> Option<f64> {
         let (gain, whole) = (self.gain_ns?, whole.filter(|&whole| whole > 0.0)?);

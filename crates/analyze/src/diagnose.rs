@@ -19,8 +19,13 @@ use crate::python_lines::{LineShares, idle_lines};
 use crate::timeline::{Prepared, Timeline};
 use crate::units::{per_cent, three_figures};
 use crate::{
-    cases::cases, finding::Finding, gap_verdict::VerdictKind, gaps::parts_and_verdict, note::plural,
-    overview::Overview, profiling::FAR_FROM_LIMIT,
+    cases::cases,
+    finding::Finding,
+    gap_verdict::VerdictKind,
+    gaps::parts_and_verdict,
+    note::{capital, plural},
+    overview::Overview,
+    profiling::FAR_FROM_LIMIT,
 };
 
 /// Up to this many times its hardware limit, a case counts as near it.
@@ -56,36 +61,28 @@ pub fn diagnose_with(
     peaks: Option<&Peaks>,
     limits: &FindingLimits,
 ) -> Diagnosis {
-    let mut found = Diagnosis::default();
-    if let Some(trace) = trace {
-        found.add_trace(trace, peaks, limits);
-    }
-    found.with_results(results, peaks)
+    let prepared = trace.map(Prepared::of);
+    let timeline = prepared.as_ref().and_then(|prepared| Timeline::of(prepared, None).ok());
+    diagnose_of(timeline.as_ref(), results, peaks, limits)
 }
 
 /// The same for a prepared trace.
-pub(crate) fn diagnose_of(timeline: &Timeline<'_>, results: &[CaseResult], peaks: Option<&Peaks>) -> Diagnosis {
+pub(crate) fn diagnose_of(
+    timeline: Option<&Timeline<'_>>,
+    results: &[CaseResult],
+    peaks: Option<&Peaks>,
+    limits: &FindingLimits,
+) -> Diagnosis {
     let mut found = Diagnosis::default();
-    found.add_timeline(timeline, peaks, &FindingLimits::default());
-    found.with_results(results, peaks)
+    if let Some(timeline) = timeline {
+        found.add_timeline(timeline, peaks, limits);
+    }
+    found.add_results(results, peaks);
+    found.findings.sort_by(Bottleneck::order);
+    found
 }
 
 impl Diagnosis {
-    fn with_results(mut self, results: &[CaseResult], peaks: Option<&Peaks>) -> Self {
-        self.add_results(results, peaks);
-        self.findings.sort_by(|a, b| {
-            let gain = |one: &Bottleneck| one.gain_ns.unwrap_or(0.0);
-            a.severity.cmp(&b.severity).then(gain(b).total_cmp(&gain(a)))
-        });
-        self
-    }
-
-    fn add_trace(&mut self, trace: &Trace, peaks: Option<&Peaks>, limits: &FindingLimits) {
-        let prepared = Prepared::of(trace);
-        let Ok(timeline) = Timeline::of(&prepared, None) else { return };
-        self.add_timeline(&timeline, peaks, limits);
-    }
-
     fn add_timeline(&mut self, timeline: &Timeline<'_>, peaks: Option<&Peaks>, limits: &FindingLimits) {
         let (trace, devices) = (timeline.trace, timeline.devices);
         self.overview = Some(timeline.overview.clone());
@@ -128,9 +125,9 @@ impl Diagnosis {
                     if kind == VerdictKind::Saturated {
                         self.remarks.push(format!(
                             "{} is busy: it ran kernels {} of the time. {} [saturated].",
-                            upper(&device.name),
+                            capital(&device.name),
                             per_cent(verdict.busy),
-                            upper(&verdict.next())
+                            capital(&verdict.next())
                         ));
                     }
                 }
@@ -157,19 +154,14 @@ impl Diagnosis {
 }
 
 fn far(evidence: String, gain_ns: f64) -> Bottleneck {
-    let finding = Finding {
+    Finding {
         rule: "far-from-limit",
         evidence,
         limit: format!("{FAR_FROM_LIMIT} times"),
         meaning: "arithmetic units and memory are idle most of the time".into(),
         next: "record the case with `laptime profile`, then run `laptime diagnose` on the recording".into(),
-    };
-    Bottleneck { severity: Severity::Notable, finding, gain_ns: Some(gain_ns), evidence: Vec::new() }
-}
-
-fn upper(text: &str) -> String {
-    let mut letters = text.chars();
-    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+    }
+    .bottleneck(Severity::Notable, Some(gain_ns))
 }
 
 #[cfg(test)]

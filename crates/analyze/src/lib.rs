@@ -7,6 +7,7 @@ mod bottleneck;
 mod c2c;
 mod diagnose;
 mod explain;
+mod fields;
 mod finding;
 mod machine;
 mod note;
@@ -18,33 +19,23 @@ mod trace;
 mod units;
 
 // Modules name each other by their last name: `crate::gaps`, not `crate::trace::gaps`.
-use machine::{doctor, limits};
-use results::{
-    ab, against, by_case, cases, cold_start, compare, crossover, differences, doubt, doubts, figures, overhead,
-    profiling, scaling, series, timings, warmup, warmup_rows,
-};
-use trace::{
-    account, check, critical_path, device_time, devices, families, fleet, gap_cause, gap_charge, gap_verdict,
-    gap_whole, gaps, group, host, host_tree, idle_pieces, intervals, lap_unit, laps, launch_figures, measured, one_off,
-    overlap, overview, quantile, repeats, replay, stage_figures, stages, summary, syncs, timeline, top, waits,
-    waterfall,
-};
+use self::{machine::*, results::*, trace::*};
 
 pub use self::{
     ab::{Ab, ab},
     account::{Account, Accounts, By, Dividing, Entry, EntryKind, LapsCovered, NoAccount, Owner, accounts},
-    against::{AgainstText, PromptAgainst, TextAgainst, against_text},
+    against::{PromptAgainst, TextAgainst, against_text},
     bottleneck::{Bottleneck, Evidence, Fix, Gain, Reported, Severity},
-    by_case::{CaseId, Trouble, TroubleKind},
+    by_case::{CaseId, Trouble, TroubleKind, grouped},
     c2c::{JoinedStages, joined_stages},
     cases::{CaseFigures, Cases, Course, MeasuredFigures, MetricFigures, StateFigures, cases},
     check::findings,
     cold_start::{ColdPart, ColdStart, ColdWork, StageShift, cold_start, middle_start},
-    compare::{Compared, ComparedCase, Comparing, NotCompared, Pair, RunResults, Tally, Which, compare, metrics},
+    compare::{Compared, ComparedCase, Comparing, NotCompared, Pair, RunResults, Which, compare, metrics},
     critical_path::{CriticalPath, PathKind, PathName, PathPart, Prediction, critical_path},
     crossover::{
-        Answer as CrossoverAnswer, Crossing, Crossover, Crossovers, Ends, FLOOR as CROSSOVER_FLOOR,
-        REACH as EXTRAPOLATION_REACH, Ratio, crossovers,
+        Answer as CrossoverAnswer, Crossing, Crossover, Ends, FLOOR as CROSSOVER_FLOOR, REACH as EXTRAPOLATION_REACH,
+        Ratio, crossovers,
     },
     devices::launch_starts,
     diagnose::{Diagnosis, FindingLimits, NEAR_LIMIT, NoLimit, RULES, Rule, diagnose, diagnose_with, rule},
@@ -69,7 +60,7 @@ pub use self::{
     launch_figures::{Delay, LaunchFigures},
     limits::{Bound, Limits, limits},
     measured::{Measured, measured},
-    note::{Note, plural},
+    note::{Note, capital, plural},
     offload::{
         AUDIO_OF_A_TOKEN, BUFFERS, Conclusion, Expected, Experiment, ExperimentLimits, HIT, LEAST_TOKENS, Minimum,
         Offload, OffloadFacts, OffloadedLayer, PassKind, Prefetch, Rates, Sizes, Step as ReplayStep, Thresholds, Token,
@@ -102,10 +93,10 @@ pub use self::{
     timeline::{Prepared, Waiting},
     timings::{TimedStage, TimingFigures, Timings, timings},
     top::{GroupTime, Operation, OperationKind, Top, top},
-    warmup::{Advice, Answer, Averaged, WarmUp, WarmUpProcess, WarmUps, warmup},
+    warmup::{Advice, Answer, Averaged, WarmUp, WarmUpProcess, warmup},
     warmup_rows::{
-        ColdProcess, Distance, IterationSeries, REFERENCE_ITERATIONS, WarmUpRow, WarmUpRows, WarmUpStudy,
-        warmup_doubts, warmup_study,
+        ColdProcess, Distance, IterationSeries, REFERENCE_ITERATIONS, WarmUpRow, WarmUpRows, warmup_doubts,
+        warmup_study,
     },
     waterfall::{Per as WaterfallPer, Step, Waterfall, waterfall},
 };

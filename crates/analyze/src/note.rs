@@ -31,3 +31,9 @@ pub fn plural<N: Copy + fmt::Display + TryInto<u64>>(count: N, one: &str, many: 
     let is_one = count.try_into().is_ok_and(|count| count == 1);
     format!("{count} {}", if is_one { one } else { many })
 }
+
+/// A sentence with a capital first letter.
+pub fn capital(sentence: &str) -> String {
+    let mut letters = sentence.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+}

@@ -13,7 +13,7 @@ mod tests;
 mod thresholds;
 mod tokens;
 
-use laptime_stats::spread::median;
+use laptime_stats::spread::median_of;
 use laptime_trace::Trace;
 
 use self::layers::{by_pass, layers};
@@ -163,10 +163,7 @@ fn middle(lengths: &[u64]) -> Option<usize> {
 }
 
 fn usual(tokens: &[Token]) -> Usual {
-    let of = |amount: fn(&Token) -> u64| {
-        let amounts: Vec<f64> = tokens.iter().map(|token| amount(token) as f64).collect();
-        median(&amounts).unwrap_or(0.0)
-    };
+    let of = |amount: fn(&Token) -> u64| median_of(tokens.iter().map(|token| amount(token) as f64)).unwrap_or(0.0);
     let stalled: f64 = tokens.iter().map(|token| token.stalled as f64).sum();
     Usual {
         copied: of(|token| token.copied),

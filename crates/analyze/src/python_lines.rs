@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use laptime_trace::{Activity, NameId, PYTHON_SAMPLE, SpanId, Trace, TrackId, TrackKind};
 
+use crate::fields::text;
 use crate::idle_pieces::{IdleKind, Piece};
 use crate::{devices::DeviceWork, host_tree::is_loading, intervals::Stretches, timeline::Timeline, units::per_cent};
 
@@ -55,12 +56,7 @@ fn of_device(
 ) -> Option<LineShares> {
     let pieces = pieces.iter().filter(|piece| piece.kind != IdleKind::Starting);
     let idle = Stretches::union(pieces.map(|piece| (piece.from, piece.to)).collect());
-    let mut launches: HashMap<TrackId, u64> = HashMap::new();
-    for launch in device.work.iter().filter_map(|work| work.launch) {
-        *launches.entry(trace.span_track(launch)).or_default() += 1;
-    }
-    let (track, _) = launches.into_iter().max_by_key(|&(track, count)| (count, track))?;
-    let thread = thread_of(trace, track)?;
+    let thread = thread_of(trace, device.launching_thread(trace)?)?;
     line_shares(trace, *sampled.get(&thread)?, &idle, format!("idle time of {}", device.name))
 }
 
@@ -88,10 +84,7 @@ pub(crate) fn line_of_samples(trace: &Trace, track: TrackId, time: &Stretches) -
 /// The samples of a thread in order: when, and whether the stack was inside a data loader; none without samples.
 pub(crate) fn loading_samples(trace: &Trace, track: TrackId) -> Option<Vec<(u64, bool)>> {
     let samples = *sampled_threads(trace).get(&thread_of(trace, track)?)?;
-    let loads = |mark: &laptime_trace::Mark<'_>| match mark.fields.get("stack") {
-        Some(laptime_trace::Value::Str(stack)) => is_loading(stack),
-        _ => is_loading(mark.name),
-    };
+    let loads = |mark: &laptime_trace::Mark<'_>| is_loading(text(&mark.fields, "stack").unwrap_or(mark.name));
     let marks = trace.marks_on(samples).filter(|mark| mark.category == PYTHON_SAMPLE);
     Some(marks.map(|mark| (mark.time.0, loads(&mark))).collect())
 }
@@ -142,10 +135,7 @@ fn line_shares(trace: &Trace, track: TrackId, time: &Stretches, what: String) ->
     let mut samples = 0;
     for mark in trace.marks_on(track).filter(|mark| mark.category == PYTHON_SAMPLE && time.contains(mark.time.0)) {
         samples += 1;
-        let inside = match mark.fields.get("inside") {
-            Some(laptime_trace::Value::Str(inside)) => Some(inside),
-            _ => None,
-        };
+        let inside = text(&mark.fields, "inside");
         let entry = counts.entry(trace.known_name(mark.name)?).or_insert((0, inside));
         *entry = (entry.0 + 1, entry.1.filter(|known| inside == Some(known)));
     }

@@ -15,7 +15,7 @@ mod tests;
 
 use std::collections::{BTreeMap, HashMap};
 
-use laptime_stats::spread::median;
+use laptime_stats::spread::{median, median_of};
 
 use self::clocks::{bases, clocks};
 use self::findings::{per_step, slow_links, step_length, stragglers};
@@ -141,8 +141,7 @@ pub fn ranks(traces: Vec<RankTrace>, link: Option<f64>) -> Ranks {
     let uncertainty = clocks.iter().map(|clock| clock.uncertainty).max().unwrap_or(0);
     let whole = step.unwrap_or(0.0);
     let middle = |of: fn(&measure::StepCost) -> f64| {
-        let ranks: Vec<f64> = measured.costs.iter().map(|costs| per_step(costs, of)).collect();
-        median(&ranks).unwrap_or(0.0)
+        median_of(measured.costs.iter().map(|costs| per_step(costs, of))).unwrap_or(0.0)
     };
     Ranks {
         classes: classes(&traces, &matched, &measured, link),
@@ -165,9 +164,8 @@ pub fn ranks(traces: Vec<RankTrace>, link: Option<f64>) -> Ranks {
 fn rows(traces: Vec<RankTrace>, clocks: &[RankClock], measured: &Measured) -> Vec<RankRow> {
     let row = |(at, trace): (usize, RankTrace)| {
         let count = trace.steps.len().max(1) as f32;
-        let lengths: Vec<f64> = trace.steps.iter().map(|step| (step.end - step.start) as f64).collect();
         RankRow {
-            step: median(&lengths).unwrap_or(trace.window as f64),
+            step: trace.median_step().unwrap_or(trace.window as f64),
             parts: if trace.steps.is_empty() { trace.parts } else { sum(&trace.steps).map(|time| time / count) },
             waiting: per_step(&measured.costs[at], |cost| cost.waited),
             late: per_step(&measured.costs[at], |cost| cost.late),

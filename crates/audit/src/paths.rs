@@ -1,7 +1,8 @@
 //! What the path of a file says about it.
 
 /// A supported language.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Language {
     /// Rust, `.rs`.
     Rust,

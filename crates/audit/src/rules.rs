@@ -80,14 +80,6 @@ impl Rule {
         Self { language: None, name, form, needs, certainty, is_read: false }
     }
 
-    fn of(language: Language, name: &'static str, form: Form, needs: Needs, certainty: Certainty) -> Self {
-        Self { language: Some(language), name: Cow::Borrowed(name), form, needs, certainty, is_read: false }
-    }
-
-    fn read(self) -> Self {
-        Self { is_read: true, ..self }
-    }
-
     /// The last part of the name.
     pub fn last_name(&self) -> &str {
         self.name.rsplit('.').next().unwrap_or(&self.name)
@@ -114,82 +106,68 @@ use Form::{Any, Function, Macro, Method, Truth};
 use Language::{Python, Rust};
 use Needs::{Cpu, NoArguments, Nothing, OneArgument};
 
-/// The built-in rules. The first match wins.
-fn built_in() -> Vec<Rule> {
-    vec![
-        // candle: tensor reads.
-        Rule::of(Rust, "to_vec0", Any, Nothing, Certain).read(),
-        Rule::of(Rust, "to_vec1", Any, Nothing, Certain).read(),
-        Rule::of(Rust, "to_vec2", Any, Nothing, Certain).read(),
-        Rule::of(Rust, "to_vec3", Any, Nothing, Certain).read(),
-        Rule::of(Rust, "to_scalar", Any, Nothing, Certain).read(),
-        Rule::of(Rust, "to_device", Any, Cpu, Certain).read(),
-        // Devices, streams and events of candle, cudarc and Laptime; Metal command buffers.
-        Rule::of(Rust, "synchronize", Any, Nothing, Certain),
-        Rule::of(Rust, "synchronise", Any, Nothing, Certain),
-        Rule::of(Rust, "wait_until_completed", Any, Nothing, Certain),
-        // cudarc: copies to the host.
-        Rule::of(Rust, "clone_dtoh", Any, Nothing, Certain).read(),
-        Rule::of(Rust, "memcpy_dtov", Any, Nothing, Certain).read(),
-        Rule::of(Rust, "dtoh_sync_copy", Any, Nothing, Certain).read(),
-        Rule::of(Rust, "dtoh_sync_copy_into", Any, Nothing, Certain),
-        Rule::of(Rust, "dtoh_sync_copy_into_reclaim", Any, Nothing, Certain),
-        // Host arrays have the first one too, and the second does not wait if it copies into pinned memory.
-        Rule::of(Rust, "to_cpu_storage", Any, Nothing, Likely).read(),
-        Rule::of(Rust, "memcpy_dtoh", Any, Nothing, Likely),
-        // The CUDA API.
-        Rule::of(Rust, "cuCtxSynchronize", Any, Nothing, Certain),
-        Rule::of(Rust, "cuStreamSynchronize", Any, Nothing, Certain),
-        Rule::of(Rust, "cuEventSynchronize", Any, Nothing, Certain),
-        Rule::of(Rust, "cuMemcpyDtoH_v2", Any, Nothing, Certain),
-        Rule::of(Rust, "cudaDeviceSynchronize", Any, Nothing, Certain),
-        Rule::of(Rust, "cudaStreamSynchronize", Any, Nothing, Certain),
-        Rule::of(Rust, "cudaEventSynchronize", Any, Nothing, Certain),
-        // Laptime: a marked sync.
-        Rule::of(Rust, "sync_point", Macro, Nothing, Certain),
-        // torch: tensor reads.
-        Rule::of(Python, "item", Method, NoArguments, Certain).read(),
-        Rule::of(Python, "cpu", Method, NoArguments, Certain).read(),
-        Rule::of(Python, "to", Method, Cpu, Certain).read(),
-        // NumPy arrays have these too.
-        Rule::of(Python, "tolist", Method, NoArguments, Likely).read(),
-        Rule::of(Python, "numpy", Method, NoArguments, Likely).read(),
-        // torch.cuda, torch.mps, torch.xpu, torch.accelerator, streams and events.
-        Rule::of(Python, "torch.cuda.synchronize", Function, Nothing, Certain),
-        Rule::of(Python, "torch.mps.synchronize", Function, Nothing, Certain),
-        Rule::of(Python, "torch.xpu.synchronize", Function, Nothing, Certain),
-        Rule::of(Python, "torch.accelerator.synchronize", Function, Nothing, Certain),
-        Rule::of(Python, "synchronize", Any, Nothing, Certain),
-        // Operations whose result size or truth value the host needs.
-        Rule::of(Python, "torch.nonzero", Function, Nothing, Certain),
-        Rule::of(Python, "torch.argwhere", Function, Nothing, Certain),
-        Rule::of(Python, "torch.where", Function, OneArgument, Certain),
-        Rule::of(Python, "torch.masked_select", Function, Nothing, Certain),
-        Rule::of(Python, "torch.unique", Function, Nothing, Certain),
-        Rule::of(Python, "torch.unique_consecutive", Function, Nothing, Certain),
-        Rule::of(Python, "torch.equal", Function, Nothing, Certain),
-        Rule::of(Python, "torch.allclose", Function, Nothing, Certain),
-        Rule::of(Python, "torch.is_nonzero", Function, Nothing, Certain),
-        Rule::of(Python, "masked_select", Method, Nothing, Certain),
-        Rule::of(Python, "unique_consecutive", Method, Nothing, Certain),
-        Rule::of(Python, "nonzero", Method, NoArguments, Likely),
-        Rule::of(Python, "unique", Method, NoArguments, Likely),
-        Rule::of(Python, "any", Truth, Nothing, Likely),
-        Rule::of(Python, "all", Truth, Nothing, Likely),
-        Rule::of(Python, "sum", Truth, Nothing, Likely),
-        Rule::of(Python, "mean", Truth, Nothing, Likely),
-        Rule::of(Python, "max", Truth, Nothing, Likely),
-        Rule::of(Python, "min", Truth, Nothing, Likely),
-        Rule::of(Python, "argmax", Truth, Nothing, Likely),
-        Rule::of(Python, "argmin", Truth, Nothing, Likely),
-        Rule::of(Python, "norm", Truth, Nothing, Likely),
-        // JAX and CuPy.
-        Rule::of(Python, "block_until_ready", Method, Nothing, Certain),
-        Rule::of(Python, "jax.block_until_ready", Function, Nothing, Certain),
-        Rule::of(Python, "jax.device_get", Function, Nothing, Certain),
-        Rule::of(Python, "cupy.asnumpy", Function, Nothing, Certain).read(),
-    ]
-}
+/// Whether the result of a built-in rule is on the host.
+const READ: bool = true;
+
+/// The built-in rules: names with blanks between them, and what they have in common. The first match wins.
+const BUILT_IN: [(&str, Language, Form, Needs, Certainty, bool); 23] = [
+    // candle: tensor reads.
+    ("to_vec0 to_vec1 to_vec2 to_vec3 to_scalar", Rust, Any, Nothing, Certain, READ),
+    ("to_device", Rust, Any, Cpu, Certain, READ),
+    // Devices, streams and events of candle, cudarc and Laptime; Metal command buffers.
+    ("synchronize synchronise wait_until_completed", Rust, Any, Nothing, Certain, !READ),
+    // cudarc: copies to the host.
+    ("clone_dtoh memcpy_dtov dtoh_sync_copy", Rust, Any, Nothing, Certain, READ),
+    ("dtoh_sync_copy_into dtoh_sync_copy_into_reclaim", Rust, Any, Nothing, Certain, !READ),
+    // Host arrays have the first one too, and the second does not wait if it copies into pinned memory.
+    ("to_cpu_storage", Rust, Any, Nothing, Likely, READ),
+    ("memcpy_dtoh", Rust, Any, Nothing, Likely, !READ),
+    // The CUDA API.
+    (
+        "cuCtxSynchronize cuStreamSynchronize cuEventSynchronize cuMemcpyDtoH_v2 cudaDeviceSynchronize \
+         cudaStreamSynchronize cudaEventSynchronize",
+        Rust,
+        Any,
+        Nothing,
+        Certain,
+        !READ,
+    ),
+    // Laptime: a marked sync.
+    ("sync_point", Rust, Macro, Nothing, Certain, !READ),
+    // torch: tensor reads.
+    ("item cpu", Python, Method, NoArguments, Certain, READ),
+    ("to", Python, Method, Cpu, Certain, READ),
+    // NumPy arrays have these too.
+    ("tolist numpy", Python, Method, NoArguments, Likely, READ),
+    // torch.cuda, torch.mps, torch.xpu, torch.accelerator, streams and events.
+    (
+        "torch.cuda.synchronize torch.mps.synchronize torch.xpu.synchronize torch.accelerator.synchronize",
+        Python,
+        Function,
+        Nothing,
+        Certain,
+        !READ,
+    ),
+    ("synchronize", Python, Any, Nothing, Certain, !READ),
+    // Operations whose result size or truth value the host needs.
+    ("torch.nonzero torch.argwhere", Python, Function, Nothing, Certain, !READ),
+    ("torch.where", Python, Function, OneArgument, Certain, !READ),
+    (
+        "torch.masked_select torch.unique torch.unique_consecutive torch.equal torch.allclose torch.is_nonzero",
+        Python,
+        Function,
+        Nothing,
+        Certain,
+        !READ,
+    ),
+    ("masked_select unique_consecutive", Python, Method, Nothing, Certain, !READ),
+    ("nonzero unique", Python, Method, NoArguments, Likely, !READ),
+    ("any all sum mean max min argmax argmin norm", Python, Truth, Nothing, Likely, !READ),
+    // JAX and CuPy.
+    ("block_until_ready", Python, Method, Nothing, Certain, !READ),
+    ("jax.block_until_ready jax.device_get", Python, Function, Nothing, Certain, !READ),
+    ("cupy.asnumpy", Python, Function, Nothing, Certain, READ),
+];
 
 /// The rules of an audit.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -200,7 +178,14 @@ pub struct Rules {
 impl Rules {
     /// The built-in rules.
     pub fn built_in() -> Self {
-        Self { rules: built_in() }
+        let rules = BUILT_IN.into_iter().flat_map(|(names, language, form, needs, certainty, is_read)| {
+            let rule = move |name| {
+                let (language, name) = (Some(language), Cow::Borrowed(name));
+                Rule { language, name, form, needs, certainty, is_read }
+            };
+            names.split(' ').map(rule)
+        });
+        Self { rules: rules.collect() }
     }
 
     /// Adds a rule with priority over the existing ones.

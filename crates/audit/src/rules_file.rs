@@ -66,16 +66,9 @@ struct Content {
 #[serde(deny_unknown_fields)]
 struct Call {
     name: String,
-    language: Option<WrittenLanguage>,
+    language: Option<Language>,
     #[serde(default)]
     likely: bool,
-}
-
-#[derive(Debug, Clone, Copy, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum WrittenLanguage {
-    Rust,
-    Python,
 }
 
 impl RulesFile {
@@ -115,12 +108,8 @@ impl RulesFile {
 }
 
 fn rule(call: Call) -> Rule {
-    let language = call.language.map(|language| match language {
-        WrittenLanguage::Rust => Language::Rust,
-        WrittenLanguage::Python => Language::Python,
-    });
     let certainty = if call.likely { Certainty::Likely } else { Certainty::Certain };
-    Rule { language, certainty, ..Rule::named(&call.name) }
+    Rule { language: call.language, certainty, ..Rule::named(&call.name) }
 }
 
 #[cfg(test)]

@@ -173,14 +173,17 @@ impl Column {
 }
 
 /// Columns, each with the cell that a row has in it: `fields!(row: &Row => { let … } [("key", "label") => cell, …])`.
+/// A key without a label is its own label.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! fields {
+    (@label $key:expr) => { $key };
+    (@label $key:expr, $label:expr) => { $label };
     ($row:tt: $type:ty => $({ $($let:tt)* })? [
-        $(($key:expr, $label:expr) $(.$how:ident($($value:expr),*))* => $cell:expr,)*
+        $(($key:expr $(, $label:expr)?) $(.$how:ident($($value:expr),*))* => $cell:expr,)*
     ]) => {
         (
-            vec![$($crate::Column::new($key, $label)$(.$how($($value),*))*),*],
+            vec![$($crate::Column::new($key, $crate::fields!(@label $key $(, $label)?))$(.$how($($value),*))*),*],
             |$row: $type| -> Vec<$crate::Cell> { $($($let)*)? vec![$($cell),*] },
         )
     };
@@ -298,6 +301,21 @@ impl Cell {
     /// Creates a duration from fractional nanoseconds; it is empty if the time is unknown.
     pub fn nanos(time: impl Into<Option<f64>>) -> Self {
         time.into().filter(|time| time.is_finite()).map(|time| Self::Nanos(time.round() as u64)).into()
+    }
+
+    /// Creates a plain number; it is empty if the number is unknown.
+    pub fn number(number: impl Into<Option<f64>>) -> Self {
+        number.into().map(Self::Number).into()
+    }
+
+    /// Creates a share; it is empty if the share is unknown.
+    pub fn share(share: impl Into<Option<f64>>) -> Self {
+        share.into().map(Self::Share).into()
+    }
+
+    /// Creates a count; it is empty if the count is unknown.
+    pub fn count(count: impl Into<Option<usize>>) -> Self {
+        count.into().map(|count| Self::Count(count as u64)).into()
     }
 
     /// Whether there is nothing to show.

@@ -97,6 +97,18 @@ pub enum Verdict {
     Unclear(Reason),
 }
 
+impl Verdict {
+    /// The verdict in a word.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Faster => "faster",
+            Self::Slower => "slower",
+            Self::Same => "same",
+            Self::Unclear(_) => "unclear",
+        }
+    }
+}
+
 /// Why a comparison has no answer.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Reason {

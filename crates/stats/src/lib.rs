@@ -25,7 +25,7 @@ pub use changepoint::change_points;
 pub use compare::{Comparison, Judged, Level, Reason, Settings, Verdict, compare, judge, judge_all};
 pub use group::{Group, Unfit};
 pub use interval::Interval;
-pub use outliers::{Mark, Severity, SlowStart, marks, slow_start};
+pub use outliers::{Mark, SlowStart, marks, slow_start};
 pub use paired::{Cost, cost_of_first};
 pub use power::{Power, PowerError, Shortfall, Tally, Trial, power, power_of};
 pub use quantile::{NotFinite, Sorted, Value, quantile_by, quantile_of_sorted};

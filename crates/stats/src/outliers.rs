@@ -1,16 +1,13 @@
 //! Outliers. They are marked and never dropped.
 //!
-//! A sample is an outlier if it is further from the median than [`MILD`] robust standard deviations (Iglewicz and
+//! A sample is an outlier if it is further from the median than [`FAR`] robust standard deviations (Iglewicz and
 //! Hoaglin's rule; one in two thousand normal samples is). Timings are skewed to the right, so most outliers are high.
 
 use crate::quantile::NotFinite;
 use crate::spread::{median, robust_std};
 
 /// The number of robust standard deviations beyond which a sample is an outlier.
-pub const MILD: f64 = 3.5;
-
-/// The number of robust standard deviations from which an outlier is severe.
-pub const SEVERE: f64 = 7.0;
+pub const FAR: f64 = 3.5;
 
 /// With fewer samples nothing is marked: three of four could be the outliers.
 pub const LEAST_SAMPLES: usize = 5;
@@ -24,18 +21,9 @@ pub enum Mark {
     /// Not an outlier.
     Typical,
     /// Far below.
-    Low(Severity),
+    Low,
     /// Far above.
-    High(Severity),
-}
-
-/// The severity of an outlier.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Severity {
-    /// More than [`MILD`] robust standard deviations.
-    Mild,
-    /// [`SEVERE`] or more.
-    Severe,
+    High,
 }
 
 /// Leading samples that are slower than those after them.
@@ -67,7 +55,7 @@ pub fn slow_start(samples: &[f64]) -> Result<Option<SlowStart>, NotFinite> {
     NotFinite::check(samples)?;
     let later = &samples[samples.len() / 2..];
     let Some(fence) = Fence::around(later).filter(|_| samples.len() >= LEAST_SAMPLES) else { return Ok(None) };
-    let limit = (fence.centre + MILD * fence.std).max(fence.centre + SLOW_START * fence.centre.abs());
+    let limit = (fence.centre + FAR * fence.std).max(fence.centre + SLOW_START * fence.centre.abs());
     let count = samples[..samples.len() / 2].iter().take_while(|&&sample| sample > limit).count();
     let (slow, rest) = samples.split_at(count);
     let slowest = slow.iter().copied().reduce(f64::max);
@@ -87,11 +75,10 @@ impl Fence {
 
     fn mark(self, sample: f64) -> Mark {
         let distance = (sample - self.centre).abs();
-        if distance <= MILD * self.std {
+        if distance <= FAR * self.std {
             return Mark::Typical;
         }
-        let severity = if distance < SEVERE * self.std { Severity::Mild } else { Severity::Severe };
-        if sample < self.centre { Mark::Low(severity) } else { Mark::High(severity) }
+        if sample < self.centre { Mark::Low } else { Mark::High }
     }
 }
 
@@ -109,13 +96,8 @@ mod tests {
 
     #[test]
     fn samples_are_marked_by_how_far_they_lie() {
-        let expected = [
-            (18.0, Mark::Typical),
-            (19.0, Mark::High(Severity::Mild)),
-            (24.0, Mark::High(Severity::Severe)),
-            (7.0, Mark::Low(Severity::Mild)),
-            (2.0, Mark::Low(Severity::Severe)),
-        ];
+        let expected =
+            [(18.0, Mark::Typical), (19.0, Mark::High), (24.0, Mark::High), (7.0, Mark::Low), (2.0, Mark::Low)];
         for (sample, mark) in expected {
             assert_eq!(with(sample), mark, "{sample}");
         }
@@ -132,7 +114,7 @@ mod tests {
         samples[6] = 9.0;
         let found = marks(&samples).unwrap();
         assert_eq!(found.iter().filter(|&&mark| mark != Mark::Typical).count(), 1);
-        assert_eq!(found[6], Mark::High(Severity::Severe));
+        assert_eq!(found[6], Mark::High);
     }
 
     #[test]

@@ -16,6 +16,11 @@ pub fn median(values: &[f64]) -> Option<f64> {
     median_in_place(&mut values.to_vec())
 }
 
+/// Returns the median of the values of an iterator, as [`median`] does.
+pub fn median_of(values: impl IntoIterator<Item = f64>) -> Option<f64> {
+    median_in_place(&mut values.into_iter().collect::<Vec<_>>())
+}
+
 /// Returns the median as [`median`] does, reordering the values instead of
 /// copying them.
 pub(crate) fn median_in_place(values: &mut [f64]) -> Option<f64> {

@@ -6,15 +6,21 @@ use hashbrown::{HashMap, HashSet};
 
 use laptime_trace::{Activity, NameId, SpanId, Trace, TrackId};
 
+use super::limits::FindingLimits;
 use super::rules::{UNKNOWN, rule};
-use super::{limits::FindingLimits, upper};
 use crate::bottleneck::{Bottleneck, Evidence, Severity};
 use crate::devices::{DeviceWork, Work, WorkKind};
 use crate::python_lines::{line_of_samples, source_line};
 use crate::units::{per_cent, time};
 use crate::{
-    finding::Finding, gap_cause::is_pageable, gap_verdict::VerdictKind, gaps::is_within_device, host_tree::HostPlace,
-    idle_pieces::IdleKind, intervals::Stretches, note::plural, timeline::Timeline,
+    gap_cause::is_pageable,
+    gap_verdict::VerdictKind,
+    gaps::is_within_device,
+    host_tree::HostPlace,
+    idle_pieces::IdleKind,
+    intervals::Stretches,
+    note::{capital, plural},
+    timeline::Timeline,
 };
 
 /// Shares are of at least this share of the time, however little one-off initialisation leaves of it.
@@ -213,13 +219,8 @@ impl<'t> Charges<'t> {
         let is_by_profiler = LATE_HOST.contains(&id) && self.is_late_by_profiler();
         let is_bad = is_large && !is_once && !is_by_profiler;
         let severity = if is_bad { Severity::Bad } else { Severity::Notable };
-        let finding = Finding {
-            rule: rule.topic.id,
-            evidence: self.summary(id, charge, gain, share),
-            limit: format!("{} of the time", per_cent(limits.of(id))),
-            meaning: clause(rule.topic.meaning),
-            next: clause(rule.topic.remedy),
-        };
+        let limit = format!("{} of the time", per_cent(limits.of(id)));
+        let finding = rule.finding(self.summary(id, charge, gain, share), limit);
         let gain_ns = Some(gain).filter(|_| rule.gain != UNKNOWN);
         Some(Bottleneck { severity, finding, gain_ns, evidence: self.evidence(charge) })
     }
@@ -256,7 +257,7 @@ impl<'t> Charges<'t> {
     fn summary(&self, id: &str, charge: &Charge, gain: f64, share: f64) -> String {
         let who = match self.judged.as_slice() {
             [] => "The thread with the laps".to_owned(),
-            [one] => upper(&self.timeline.devices.devices[*one].name),
+            [one] => capital(&self.timeline.devices.devices[*one].name),
             many => format!("Each of {} devices", many.len()),
         };
         let verb = if rule(id).is_some_and(|rule| rule.gain == UNKNOWN) { "spends" } else { "loses" };
@@ -308,7 +309,7 @@ impl<'t> Charges<'t> {
         let of_stacks = lines.into_iter().max_by(|a, b| (a.1, &b.0).cmp(&(b.1, &a.0))).map(|(line, _)| line);
         of_stacks.or_else(|| {
             let of_device = |(at, parts): (usize, &Vec<(u64, u64)>)| {
-                let track = launching(trace, &self.timeline.devices.devices[at])?;
+                let track = self.timeline.devices.devices[at].launching_thread(trace)?;
                 line_of_samples(trace, track, &Stretches::union(parts.clone()))
             };
             let parts = charge.stretches.iter().enumerate().filter(|(at, _)| self.judged.contains(at));
@@ -373,15 +374,6 @@ fn longest(spans: &HashMap<SpanId, u64>, most: usize) -> Vec<(&SpanId, &u64)> {
     order
 }
 
-/// The thread that launches most work of a device.
-fn launching(trace: &Trace, device: &DeviceWork) -> Option<TrackId> {
-    let mut launches: HashMap<TrackId, u64> = HashMap::new();
-    for launch in device.work.iter().filter_map(|work| work.launch) {
-        *launches.entry(trace.span_track(launch)).or_default() += 1;
-    }
-    launches.into_iter().max_by_key(|&(track, count)| (count, track)).map(|(track, _)| track)
-}
-
 fn is_small(trace: &Trace, work: &Work) -> bool {
     trace.span(work.id).copy_path().and_then(|path| path.bytes).is_some_and(|bytes| bytes < 64 << 10)
 }
@@ -437,13 +429,4 @@ fn shortened(name: &str) -> String {
         return plain.to_owned();
     }
     plain.chars().take(MOST_LETTERS - 1).chain(['…']).collect()
-}
-
-/// Sentences as a clause: without the last full stop, and with a small first letter.
-pub(super) fn clause(sentences: &str) -> String {
-    let text = sentences.trim_end_matches('.');
-    let mut letters = text.chars();
-    let first = letters.next().map_or_else(String::new, |first| first.to_lowercase().collect());
-    let starts_with_name = letters.clone().next().is_some_and(|second| second.is_uppercase());
-    if starts_with_name { text.to_owned() } else { first + letters.as_str() }
 }

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 use laptime_stats::spread::median;
 
-use super::rules::{Rule, rule};
+use super::rules::rule;
 use super::{charges::Charges, limits::FindingLimits};
 use crate::bottleneck::{Bottleneck, Severity};
 use crate::lap_unit::{LapSource, LapUnit};
 use crate::laps::{cold_laps, slow_limit};
 use crate::top::{OperationKind, top};
 use crate::units::{per_cent, time};
-use crate::{finding::Finding, note::plural, timeline::Timeline};
+use crate::{note::plural, timeline::Timeline};
 
 /// With fewer laps, none counts as slow.
 const LEAST_LAPS: usize = 8;
@@ -71,11 +71,7 @@ pub(super) fn findings(timeline: &Timeline<'_>, limits: &FindingLimits) -> Vec<B
 }
 
 fn notable(id: &str, evidence: String, limit: String, gain_ns: Option<f64>) -> Option<Bottleneck> {
-    let Rule { topic, .. } = rule(id)?;
-    let clause = |text: &str| super::charges::clause(text);
-    let finding =
-        Finding { rule: topic.id, evidence, limit, meaning: clause(topic.meaning), next: clause(topic.remedy) };
-    Some(Bottleneck { severity: Severity::Notable, finding, gain_ns, evidence: Vec::new() })
+    Some(rule(id)?.finding(evidence, limit).bottleneck(Severity::Notable, gain_ns))
 }
 
 fn dropped(timeline: &Timeline<'_>) -> Option<Bottleneck> {

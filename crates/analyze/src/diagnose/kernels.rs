@@ -4,10 +4,11 @@ use std::{collections::HashMap, hash::Hash};
 
 use laptime_stats::spread::median;
 use laptime_trace::run::{Peaks, Traffic};
-use laptime_trace::{Activity, SpanId, Trace, Value};
+use laptime_trace::{Activity, SpanId, Trace};
 
 use super::{charges::Charges, limits::FindingLimits};
 use crate::devices::{DeviceWork, Work, WorkKind};
+use crate::fields::{as_text, text};
 use crate::timeline::Timeline;
 
 /// Kernels of one kind are compared from this many in each third of the trace on.
@@ -57,9 +58,8 @@ fn small(
     let of_device = properties.iter().find(|known| Some(known.id) == device.number);
     let Some(processors) = of_device.and_then(|known| known.multiprocessors) else { return };
     let Some(grid) = trace.known_name("grid") else { return };
-    let blocks = |work: &Work| match trace.span(work.id).fields.named(grid) {
-        Some(Value::Str(text)) => Some(numbers(text).product::<u64>()),
-        _ => None,
+    let blocks = |work: &Work| {
+        trace.span(work.id).fields.named(grid).and_then(as_text).map(|text| numbers(text).product::<u64>())
     };
     let small: Vec<(&Work, u64)> =
         kernels.iter().filter_map(|work| Some((*work, blocks(work).filter(|blocks| *blocks < processors)?))).collect();
@@ -85,10 +85,7 @@ fn slowing(trace: &Trace, at: usize, kernels: &[&Work], limits: &FindingLimits, 
         return;
     }
     let grid = trace.known_name("grid");
-    let grid = |work: &Work| match grid.and_then(|grid| trace.span(work.id).fields.named(grid)) {
-        Some(Value::Str(text)) => Some(text),
-        _ => None,
-    };
+    let grid = |work: &Work| trace.span(work.id).fields.named(grid?).and_then(as_text);
     let slower = slower(kernels, limit, |work| (trace.span_name(work.id), grid(work)));
     if !is_most(&slower) {
         return;
@@ -172,16 +169,12 @@ fn product_around(timeline: &Timeline<'_>, launch: SpanId) -> Option<SpanId> {
 /// FLOPs, bytes and dtype of a matrix product, from its recorded shapes.
 fn product(trace: &Trace, operation: SpanId) -> Option<(f64, f64, &'static str)> {
     let span = trace.span(operation);
-    let text = |name: &str| match span.fields.get(name) {
-        Some(Value::Str(text)) => Some(text),
-        _ => None,
-    };
-    let shapes: Vec<Vec<u64>> = shapes(text("Input Dims")?);
+    let shapes: Vec<Vec<u64>> = shapes(text(&span.fields, "Input Dims")?);
     let (a, b) = match (span.name, shapes.as_slice()) {
         ("aten::addmm", [_, a, b, ..]) | ("aten::mm" | "aten::bmm", [a, b, ..]) => (a, b),
         _ => return None,
     };
-    let (dtype, size) = match text("Input type")? {
+    let (dtype, size) = match text(&span.fields, "Input type")? {
         types if types.contains("BFloat16") => ("bf16", 2.0),
         types if types.contains("Half") => ("f16", 2.0),
         types if types.contains("float") => ("f32", 4.0),

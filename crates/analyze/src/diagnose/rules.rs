@@ -3,6 +3,7 @@
 use std::sync::LazyLock;
 
 use crate::explain::{Entry, Topic, entries};
+use crate::finding::Finding;
 
 /// A finding that `laptime diagnose` can report.
 #[derive(Debug, Clone, PartialEq)]
@@ -32,6 +33,12 @@ pub static RULES: LazyLock<Vec<Rule>> =
     LazyLock::new(|| entries().iter().filter(|entry| entry.group == "findings").map(Rule::of).collect());
 
 impl Rule {
+    /// The finding with what was seen, and its threshold.
+    pub(super) fn finding(&self, evidence: String, limit: String) -> Finding {
+        let Topic { id, meaning, remedy, .. } = self.topic;
+        Finding { rule: id, evidence, limit, meaning: clause(meaning), next: clause(remedy) }
+    }
+
     fn of(entry: &Entry) -> Self {
         let gain = match entry.get("gain") {
             "idle" => IDLE,
@@ -61,6 +68,15 @@ pub(crate) const RENAMED: [(&str, &str); 9] = [
     ("turnaround-bound", "tiny-kernels"),
     ("unexplained-gaps", "unexplained-idle"),
 ];
+
+/// Sentences as a clause: without the last full stop, and with a small first letter.
+fn clause(sentences: &str) -> String {
+    let text = sentences.trim_end_matches('.');
+    let mut letters = text.chars();
+    let first = letters.next().map_or_else(String::new, |first| first.to_lowercase().collect());
+    let starts_with_name = letters.clone().next().is_some_and(|second| second.is_uppercase());
+    if starts_with_name { text.to_owned() } else { first + letters.as_str() }
+}
 
 #[cfg(test)]
 mod tests {

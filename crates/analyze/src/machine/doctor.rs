@@ -4,9 +4,9 @@
 //! evidence, and the smallest difference between two runs that can be measured.
 
 mod check;
-mod words;
+mod figures;
 
-use laptime_trace::run::{DeviceState, Environment, Machine, Noise, StallStats};
+use laptime_trace::run::{DeviceState, Environment, Noise};
 
 pub use self::check::{Check, Level, PeaksState};
 
@@ -70,7 +70,7 @@ pub struct Doctor {
 impl Doctor {
     /// The worst level of all checks.
     pub fn level(&self) -> Level {
-        self.checks.iter().map(Check::level).max().unwrap_or(Level::Good)
+        self.checks.iter().map(|check| check.level).max().unwrap_or(Level::Good)
     }
 
     /// Whether runs can be compared here: the build is optimised, and noise stays below 10 %.
@@ -83,12 +83,12 @@ impl Doctor {
         match self.finest {
             None => "This build is not optimised, so its timings are meaningless.".to_owned(),
             Some(share) if share > COARSEST => {
-                let limit = words::rounded_up(COARSEST);
-                let share = words::rounded_up(share);
+                let limit = figures::rounded_up(COARSEST);
+                let share = figures::rounded_up(share);
                 format!("This machine is too noisy to compare runs: about {share} % noise (limit {limit} %).")
             }
             Some(share) => {
-                let share = words::rounded_up(share);
+                let share = figures::rounded_up(share);
                 format!("Differences of about {share} % and more can be measured on this machine.")
             }
         }
@@ -100,61 +100,28 @@ pub fn doctor(patient: &Patient<'_>) -> Doctor {
     let Environment { machine, build, load, available_bytes } = patient.environment;
     let noise = patient.noise;
     let mut checks = vec![
-        Check::Build {
-            profile: build.profile.clone(),
-            opt_level: build.opt_level.clone(),
-            has_assertions: build.debug_assertions,
-        },
-        governor(machine),
-        Check::Boost { is_on: machine.boost, is_intel: machine.cpu.as_ref().is_some_and(|cpu| cpu.contains("Intel")) },
-        Check::VirtualMachine { name: machine.virtual_machine.clone() },
-        Check::Quota { granted: machine.cpu_quota, cpus: machine.cpus },
-        Check::Load { load: *load, cpus: machine.cpus },
+        check::build(build),
+        check::governor(machine.governor.as_deref(), machine.virtual_machine.is_some()),
+        check::boost(machine.boost, machine.cpu.as_ref().is_some_and(|cpu| cpu.contains("Intel"))),
+        check::virtual_machine(machine.virtual_machine.as_deref()),
+        check::quota(machine.cpu_quota, machine.cpus),
+        check::load(*load, machine.cpus),
     ];
-    checks.extend(watched(&noise.alone));
-    checks.extend(noise.together.as_ref().into_iter().flat_map(watched));
-    checks.push(Check::Steal { steal: noise.steal });
-    checks.extend(clock(machine, noise));
-    checks.push(Check::Memory { available: *available_bytes, total: machine.memory_bytes });
-    checks.push(gpu(patient));
+    checks.extend(check::watched(&noise.alone));
+    checks.extend(noise.together.iter().flat_map(check::watched));
+    checks.extend([
+        check::steal(noise.steal),
+        check::clock_source(&noise.clock, machine.clock_source.as_deref()),
+        check::clock(noise.clock.step_ns, noise.clock.reading_ns),
+        check::memory(*available_bytes, machine.memory_bytes),
+        check::gpu(machine, patient.driver, patient.has_cuda, patient.no_gpu.filter(|_| patient.has_cuda)),
+    ]);
     for health in patient.gpus {
-        checks.push(Check::GpuState { health: health.clone() });
-        checks.push(Check::KernelRecords { device: health.device.clone(), reason: health.no_kernels.clone() });
+        checks.push(check::gpu_state(health));
+        checks.push(check::kernel_records(&health.device, health.no_kernels.as_deref()));
     }
-    let of_device = |(device, state): &(String, PeaksState)| Check::Peaks { device: device.clone(), state: *state };
-    checks.extend(patient.peaks.iter().map(of_device));
+    checks.extend(patient.peaks.iter().map(|(device, state)| check::peaks(device, *state)));
     Doctor { checks, finest: (!build.is_unoptimised()).then(|| finest(noise)) }
-}
-
-fn governor(machine: &Machine) -> Check {
-    Check::Governor { governor: machine.governor.clone(), is_virtual: machine.virtual_machine.is_some() }
-}
-
-fn watched(watch: &StallStats) -> Vec<Check> {
-    let threads = watch.threads;
-    let lost = watch.lost_share().map(|share| Check::LostTime { threads, share, gaps: watch.gaps });
-    let gap = watch.lost_share().map(|_| Check::LongestGap { threads, nanos: watch.longest_gap_ns });
-    let pace = watch.pace_spread.map(|spread| Check::Pace { threads, spread });
-    lost.into_iter().chain(gap).chain(pace).collect()
-}
-
-fn clock(machine: &Machine, noise: &Noise) -> [Check; 2] {
-    let clock = &noise.clock;
-    let source = Check::ClockSource {
-        clock: clock.name.clone(),
-        kernel: machine.clock_source.clone(),
-        is_invariant: clock.is_invariant,
-    };
-    [source, Check::Clock { step_ns: clock.step_ns, reading_ns: clock.reading_ns }]
-}
-
-fn gpu(patient: &Patient<'_>) -> Check {
-    Check::Gpu {
-        gpus: patient.environment.machine.gpus.iter().map(|gpu| gpu.name.clone()).collect(),
-        driver: patient.driver.map(str::to_owned),
-        has_cuda: patient.has_cuda,
-        unusable: patient.no_gpu.filter(|_| patient.has_cuda).map(str::to_owned),
-    }
 }
 
 fn finest(noise: &Noise) -> f64 {
@@ -166,7 +133,7 @@ fn finest(noise: &Noise) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use laptime_trace::run::{Build, Gpu, HostClock, Steal};
+    use laptime_trace::run::{Build, Gpu, HostClock, Machine, StallStats, Steal};
     use proptest::prelude::*;
 
     fn quiet() -> (Environment, Noise) {
@@ -204,8 +171,8 @@ mod tests {
 
     /// The checks that are not good.
     fn text_of(doctor: &Doctor) -> Vec<(&'static str, Level)> {
-        let checks = doctor.checks.iter().filter(|check| check.level() != Level::Good);
-        checks.map(|check| (check.word(), check.level())).collect()
+        let checks = doctor.checks.iter().filter(|check| check.level != Level::Good);
+        checks.map(|check| (check.word, check.level)).collect()
     }
 
     #[test]
@@ -213,7 +180,7 @@ mod tests {
         let (environment, noise) = quiet();
         let doctor = examined(&environment, &noise);
         assert_eq!((text_of(&doctor), doctor.level()), (vec![], Level::Good));
-        assert!(doctor.checks.iter().all(|check| check.next().is_none() && check.meaning().is_none()));
+        assert!(doctor.checks.iter().all(|check| check.next.is_none() && check.meaning.is_none()));
         assert_eq!(doctor.verdict(), "Differences of about 1 % and more can be measured on this machine.");
     }
 
@@ -269,7 +236,7 @@ mod tests {
         for note in notes {
             assert!(text.contains(&note), "{note:?} is missing in {text:?}");
         }
-        assert!(doctor.checks.iter().all(|check| !check.seen().is_empty()));
+        assert!(doctor.checks.iter().all(|check| !check.seen.is_empty()));
     }
 
     #[test]
@@ -302,7 +269,7 @@ mod tests {
         let doctor = doctor(&patient);
         assert_eq!(text_of(&doctor), [("GPU state", Level::Doubt), ("kernel records", Level::Note)]);
         let seen: Vec<String> =
-            doctor.checks.iter().filter(|check| check.level() != Level::Good).map(Check::seen).collect();
+            doctor.checks.iter().filter(|check| check.level != Level::Good).map(|check| check.seen.clone()).collect();
         assert_eq!(seen, ["cuda:0: 1410 of 1980 MHz, 699 of 700 W, 71 °C, CUDA 13.0", "cuda:0: no CUPTI"]);
     }
 
@@ -320,7 +287,7 @@ mod tests {
         };
         let doctor = doctor(&patient);
         assert_eq!(text_of(&doctor), [("GPU", Level::Doubt)]);
-        let meaning = doctor.checks.iter().find_map(Check::meaning);
+        let meaning = doctor.checks.iter().find_map(|check| check.meaning.clone());
         assert_eq!(
             meaning.as_deref(),
             Some("no usable GPU: the NVIDIA driver knows CUDA 12.4, and CUDA 13.0 is needed")
@@ -342,7 +309,7 @@ mod tests {
             prop_assert!(doctor.finest.unwrap() >= less && less >= FINEST);
             // Whatever is not good says what it means, and whatever is good says no more.
             for check in &doctor.checks {
-                prop_assert_eq!(check.meaning().is_some(), check.level() != Level::Good);
+                prop_assert_eq!(check.meaning.is_some(), check.level != Level::Good);
             }
         }
     }

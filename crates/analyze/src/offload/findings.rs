@@ -16,9 +16,6 @@ pub(super) fn findings(seen: &Offload) -> Vec<Bottleneck> {
     found.extend(streaming::long_wait(seen).filter(|_| !is_explained));
     found.extend(streaming::release(seen));
     found.extend(parts::findings(seen));
-    found.sort_by(|a, b| {
-        let gain = |one: &Bottleneck| one.gain_ns.unwrap_or(0.0);
-        a.severity.cmp(&b.severity).then(gain(b).total_cmp(&gain(a)))
-    });
+    found.sort_by(Bottleneck::order);
     found
 }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use laptime_trace::{NameId, Span, SpanId, Trace, Value};
 
 use super::names;
+use crate::fields::whole;
 
 /// Start and end.
 pub(super) type Stretch = (u64, u64);
@@ -119,7 +120,9 @@ impl Gathered {
     }
 
     fn add_to_layer(&mut self, name: &'static str, span: &Span<'_>, host: Stretch, device: Option<Stretch>) {
-        let (Some(layer), Some(forward)) = (whole(span, names::FIELD_LAYER), whole(span, names::FIELD_FORWARD)) else {
+        let (Some(layer), Some(forward)) =
+            (whole(&span.fields, names::FIELD_LAYER), whole(&span.fields, names::FIELD_FORWARD))
+        else {
             return;
         };
         let token = self.token_at(host.0);
@@ -149,18 +152,10 @@ impl Pass {
         self.copy = Some(device.unwrap_or(host));
         self.issued = self.issued.or(Some(host.0));
         self.issuing = device.map(|_| host.1.saturating_sub(host.0));
-        self.bytes = whole(span, names::FIELD_BYTES);
+        self.bytes = whole(&span.fields, names::FIELD_BYTES);
         self.pinned = match span.fields.get(names::FIELD_PINNED) {
             Some(Value::Bool(pinned)) => Some(pinned),
             _ => None,
         };
-    }
-}
-
-fn whole(span: &Span<'_>, field: &str) -> Option<u64> {
-    match span.fields.get(field)? {
-        Value::Int(number) => u64::try_from(number).ok(),
-        Value::Uint(number) => Some(number),
-        _ => None,
     }
 }

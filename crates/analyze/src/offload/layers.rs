@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use laptime_stats::spread::median;
+use laptime_stats::spread::median_of;
 
 use super::gather::{Gathered, Pass, Stretch};
 use super::tokens::TokenPart;
@@ -175,26 +175,26 @@ fn kinds(found: &Gathered) -> HashMap<u64, PassKind> {
     kinds
 }
 
+fn time(stretch: Option<Stretch>) -> Option<f64> {
+    stretch.map(|stretch| length(stretch) as f64)
+}
+
 fn summed(layer: u64, pass: Option<PassKind>, passes: &[&Pass]) -> OffloadedLayer {
-    let of = |amount: &dyn Fn(&Pass) -> Option<f64>| {
-        let amounts: Vec<f64> = passes.iter().filter_map(|pass| amount(pass)).collect();
-        median(&amounts)
-    };
-    let time = |stretch: Option<Stretch>| stretch.map(|stretch| length(stretch) as f64);
+    let of = |amount: fn(&Pass) -> Option<f64>| median_of(passes.iter().filter_map(|pass| amount(pass)));
     let count = |wanted| passes.iter().filter(|pass| pass.prefetch() == Some(wanted)).count() as u64;
     let pinned: Vec<bool> = passes.iter().filter_map(|pass| pass.pinned).collect();
     OffloadedLayer {
         layer,
         pass,
         copies: passes.iter().filter(|pass| pass.copy.is_some()).count() as u64,
-        copy_ns: of(&|pass| time(pass.copy)),
+        copy_ns: of(|pass| time(pass.copy)),
         bytes: passes.iter().find_map(|pass| pass.bytes),
         pinned: (!pinned.is_empty()).then(|| pinned.iter().all(|&pinned| pinned)),
-        issued_ahead_ns: of(&|pass| Some(pass.turn? as f64 - pass.issued? as f64)),
-        finished_ahead_ns: of(&|pass| Some(pass.wait?.0 as f64 - pass.copy?.1 as f64)),
-        exposed_ns: of(&|pass| time(pass.wait)),
-        compute_ns: of(&|pass| time(pass.compute)),
-        release_ns: of(&|pass| time(pass.release)),
+        issued_ahead_ns: of(|pass| Some(pass.turn? as f64 - pass.issued? as f64)),
+        finished_ahead_ns: of(|pass| Some(pass.wait?.0 as f64 - pass.copy?.1 as f64)),
+        exposed_ns: of(|pass| time(pass.wait)),
+        compute_ns: of(|pass| time(pass.compute)),
+        release_ns: of(|pass| time(pass.release)),
         hits: count(Prefetch::Hit),
         late: count(Prefetch::Late),
         misses: count(Prefetch::Miss),

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use laptime_stats::spread::median;
+use laptime_stats::spread::median_of;
 
 use super::{matching::Matched, rank::RankTrace};
 
@@ -158,8 +158,7 @@ fn edge(from: usize, to: usize, mut samples: Vec<Sample>) -> Edge {
     let middle = |samples: &[Sample]| {
         let of = |value: fn(&Sample) -> i64| {
             let base = samples.first().map_or(0, value);
-            let values: Vec<f64> = samples.iter().map(|sample| (value(sample) - base) as f64).collect();
-            base + median(&values).unwrap_or(0.0) as i64
+            base + median_of(samples.iter().map(|sample| (value(sample) - base) as f64)).unwrap_or(0.0) as i64
         };
         (of(|sample| sample.0), of(|sample| sample.1))
     };

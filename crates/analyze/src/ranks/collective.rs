@@ -13,48 +13,36 @@ use crate::lap_unit::{LapUnit, unit_if_any};
 laptime_trace::words! {
     /// The kind of a collective.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-    pub enum CollectiveKind: key {
+    pub enum CollectiveKind: key, words {
         /// Every rank gets the reduction of all inputs.
-        AllReduce = "all_reduce",
+        AllReduce = ("all_reduce", "all-reduce"),
         /// Every rank gets all inputs.
-        AllGather = "all_gather",
+        AllGather = ("all_gather", "all-gather"),
         /// Every rank gets a part of the reduction.
-        ReduceScatter = "reduce_scatter",
+        ReduceScatter = ("reduce_scatter", "reduce-scatter"),
         /// Every rank sends a part to every other.
-        AllToAll = "all_to_all",
+        AllToAll = ("all_to_all", "all-to-all"),
         /// No rank continues before all have arrived.
-        Barrier = "barrier",
+        Barrier = ("barrier", "barrier"),
         /// One rank sends to all.
-        Broadcast = "broadcast",
+        Broadcast = ("broadcast", "broadcast"),
         /// One rank gets the reduction.
-        Reduce = "reduce",
+        Reduce = ("reduce", "reduce"),
         /// One rank gets all inputs.
-        Gather = "gather",
+        Gather = ("gather", "gather"),
         /// One rank sends a part to each.
-        Scatter = "scatter",
+        Scatter = ("scatter", "scatter"),
         /// To one other rank.
-        Send = "send",
+        Send = ("send", "send"),
         /// From one other rank.
-        Recv = "recv",
+        Recv = ("recv", "recv"),
         /// Sends and receives in one kernel.
-        SendRecv = "send_recv",
-        Other = "other",
+        SendRecv = ("send_recv", "send/recv"),
+        Other = ("other", "other"),
     }
 }
 
 impl CollectiveKind {
-    /// The kind in words.
-    pub const fn words(self) -> &'static str {
-        match self {
-            Self::AllReduce => "all-reduce",
-            Self::AllGather => "all-gather",
-            Self::ReduceScatter => "reduce-scatter",
-            Self::AllToAll => "all-to-all",
-            Self::SendRecv => "send/recv",
-            _ => self.key(),
-        }
-    }
-
     /// The kind by the name of an operation, an NVTX range or a kernel: `_allgather_base`, `ncclDevKernel_Reduce_Sum`.
     pub fn of(name: &str) -> Option<Self> {
         let letters: String = name.chars().filter(char::is_ascii_alphanumeric).collect();
@@ -134,20 +122,19 @@ pub fn rank_collectives(trace: &Trace) -> Vec<RankCollective> {
     let describer = Describer::of(trace);
     let mut found: Vec<RankCollective> = Vec::new();
     for work in devices.devices.iter().flat_map(communication) {
-        let described = describer.described(work);
+        let described = describer.described(work).unwrap_or_default();
         let name = trace.span(work.id).name;
-        let of = |described: &Described| described.communicator.as_ref().map_or_else(String::new, Communicator::label);
         found.push(RankCollective {
-            communicator: described.as_ref().map_or_else(String::new, of),
-            sequence: described.as_ref().and_then(|described| described.sequence),
-            operation: kind_of(described.as_ref(), name).key().to_owned(),
+            communicator: described.communicator.as_ref().map_or_else(String::new, Communicator::label),
+            sequence: described.sequence,
+            operation: kind_of(&described, name).key().to_owned(),
             algorithm: algorithm(name).map(str::to_owned),
             step: step_of(trace, unit.as_ref(), work).map(|step| step as u64),
             start_ns: work.start,
             duration_ns: work.length(),
-            bytes: described.as_ref().and_then(|described| described.bytes),
-            dtype: described.as_ref().and_then(|described| described.dtype.clone()),
-            group_size: described.and_then(|described| described.communicator?.size).map(u64::from),
+            bytes: described.bytes,
+            dtype: described.dtype,
+            group_size: described.communicator.and_then(|communicator| communicator.size).map(u64::from),
         });
     }
     found.sort_by_key(|one| (one.start_ns, one.duration_ns));
@@ -165,9 +152,8 @@ pub(crate) fn step_of(trace: &Trace, unit: Option<&LapUnit>, work: &Work) -> Opt
 }
 
 /// What a collective is: as its operation says, else by the name of the kernel.
-pub(crate) fn kind_of(described: Option<&Described>, kernel: &str) -> CollectiveKind {
-    let of_operation = described.and_then(|described| described.kind);
-    of_operation.or_else(|| CollectiveKind::of(kernel)).unwrap_or(CollectiveKind::Other)
+pub(crate) fn kind_of(described: &Described, kernel: &str) -> CollectiveKind {
+    described.kind.or_else(|| CollectiveKind::of(kernel)).unwrap_or(CollectiveKind::Other)
 }
 
 fn algorithm(kernel: &str) -> Option<&'static str> {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use laptime_stats::spread::{mad, median};
+use laptime_stats::spread::{mad, median, median_of};
 
 use super::measure::{Measured, StepCost};
 use super::rank::{RankPart, RankTrace};
@@ -74,11 +74,8 @@ pub struct SlowLink {
 
 /// The length of a step: the median over ranks and steps, in nanoseconds. Without steps, the whole recording.
 pub(crate) fn step_length(traces: &[RankTrace]) -> Option<f64> {
-    let of_rank = |trace: &RankTrace| {
-        let lengths: Vec<f64> = trace.steps.iter().map(|step| (step.end - step.start) as f64).collect();
-        median(&lengths).or((trace.window > 0).then_some(trace.window as f64))
-    };
-    median(&traces.iter().filter_map(of_rank).collect::<Vec<_>>())
+    let of_rank = |trace: &RankTrace| trace.median_step().or((trace.window > 0).then_some(trace.window as f64));
+    median_of(traces.iter().filter_map(of_rank))
 }
 
 /// The scaled median absolute deviation. It is 0 if most values are equal: other limits decide then.

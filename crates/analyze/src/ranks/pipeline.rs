@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use laptime_stats::spread::median;
+use laptime_stats::spread::{median, median_of};
 
 use super::collective::CollectiveKind;
 use super::rank::{RankPart, RankTrace};
@@ -62,21 +62,20 @@ pub(crate) fn pipeline(traces: &[RankTrace]) -> Option<Pipeline> {
         stages.resize_with(stages.len().max(at + 1), Vec::new);
         stages[at].push(trace);
     }
-    let all: Vec<f64> = stages.iter().flatten().map(|trace| share_waiting(trace)).collect();
+    let bubble = median_of(stages.iter().flatten().map(|trace| share_waiting(trace)))?;
     let stages: Vec<PipelineStage> =
         stages.iter().filter(|stage| !stage.is_empty()).map(|ranks| stage(ranks)).collect();
-    Some(Pipeline { stages, bubble: median(&all)? })
+    Some(Pipeline { stages, bubble })
 }
 
 fn stage(ranks: &[&RankTrace]) -> PipelineStage {
     let compute = |trace: &&RankTrace| f64::from(trace.parts[RankPart::Compute as usize]) / steps(trace);
-    let middle = |values: Vec<f64>| median(&values).unwrap_or(0.0);
     let mut named: Vec<u32> = ranks.iter().filter_map(|trace| trace.rank).collect();
     named.sort_unstable();
     PipelineStage {
         ranks: named,
-        compute: middle(ranks.iter().map(compute).collect()),
-        waiting: middle(ranks.iter().map(|trace| waiting(trace) / steps(trace)).collect()),
+        compute: median_of(ranks.iter().map(compute)).unwrap_or(0.0),
+        waiting: median_of(ranks.iter().map(|trace| waiting(trace) / steps(trace))).unwrap_or(0.0),
     }
 }
 

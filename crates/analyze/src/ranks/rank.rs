@@ -4,6 +4,7 @@
 
 use std::collections::HashSet;
 
+use laptime_stats::spread::median_of;
 use laptime_trace::Trace;
 
 use super::collective::{CollectiveKind, Communicator, Describer, communication, kind_of, step_of};
@@ -15,33 +16,25 @@ use crate::{intervals::Stretches, lap_unit::LapUnit};
 laptime_trace::words! {
     /// What a rank did with its time.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-    pub enum RankPart, ALL: key {
+    pub enum RankPart, ALL: key, words {
         /// Kernels computed.
-        Compute = "compute",
+        Compute = ("compute", "compute"),
         /// Communication ran, and no compute.
-        Communication = "communication",
+        Communication = ("communication", "communication"),
         /// Copies ran, or the GPU waited for one.
-        Copy = "copy",
+        Copy = ("copy", "copy"),
         /// The GPU was idle while the host loaded data.
-        Loading = "data_loading",
+        Loading = ("data_loading", "data loading"),
         /// The GPU was idle because the host launched too late.
-        Host = "host",
+        Host = ("host", "host"),
         /// The GPU was idle after a host sync.
-        Sync = "sync",
+        Sync = ("sync", "sync"),
         /// The GPU was idle for another reason.
-        Other = "other",
+        Other = ("other", "other"),
     }
 }
 
 impl RankPart {
-    /// The part in words.
-    pub const fn words(self) -> &'static str {
-        match self {
-            Self::Loading => "data loading",
-            _ => self.key(),
-        }
-    }
-
     fn of_idle(kind: IdleKind) -> Self {
         match kind {
             IdleKind::Loading => Self::Loading,
@@ -134,6 +127,11 @@ pub struct RankTrace {
 }
 
 impl RankTrace {
+    /// The length of its median step, in nanoseconds.
+    pub(crate) fn median_step(&self) -> Option<f64> {
+        median_of(self.steps.iter().map(|step| (step.end - step.start) as f64))
+    }
+
     /// Takes what is needed from a trace: one rank, or one per device that communicates. `label` is the name of the file,
     /// and `file` its number.
     pub fn of(trace: &Trace, label: &str, file: usize) -> Vec<Self> {
@@ -183,7 +181,7 @@ impl RankTrace {
         for work in communication(device) {
             self.kernels += 1;
             let Some(described) = describer.described(work) else { continue };
-            let kind = kind_of(Some(&described), trace.span(work.id).name);
+            let kind = kind_of(&described, trace.span(work.id).name);
             let Some(communicator) = described.communicator else { continue };
             let known = self.communicators.iter().position(|known| *known == communicator);
             let communicator = known.unwrap_or_else(|| {

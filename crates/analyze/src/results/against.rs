@@ -1,24 +1,15 @@
 //! Cache-to-cache (C2C) fusion compared with passing text between two models, and with the base model alone.
 
-use std::collections::HashMap;
-
 use laptime_stats::Group;
 use laptime_trace::run::{AxisValue, CaseResult};
 
-use crate::by_case::{CaseId, Processes, by_case};
+use crate::by_case::{CaseId, Processes, by_case, grouped};
 use crate::cases::known_values;
 use crate::crossover::{Answer, Crossing, Logs, Ratio, answer, words};
-use crate::series::{draws, without};
+use crate::series::draws;
 
 /// The axis of the text length.
 const TEXT: &str = "text_tokens";
-
-/// The comparisons in the results, one per prompt.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct AgainstText {
-    /// The prompts, in order of first appearance.
-    pub prompts: Vec<PromptAgainst>,
-}
 
 /// One prompt, over all text lengths.
 #[derive(Debug, Clone, PartialEq)]
@@ -48,21 +39,16 @@ pub struct TextAgainst {
     pub alone: Ratio,
 }
 
-/// Finds the text length from which on C2C is faster.
-pub fn against_text(results: &[CaseResult]) -> AgainstText {
-    let mut places = HashMap::new();
-    let mut found: Vec<(CaseId, Vec<Point>)> = Vec::new();
-    for processes in by_case(results) {
-        let Some(point) = Point::of(&processes) else { continue };
-        let id = without(&processes.id, |axis| axis == TEXT);
-        let key = (id.workload.clone(), id.device.clone(), id.case.to_string());
-        let place = *places.entry(key).or_insert(found.len());
-        if place == found.len() {
-            found.push((id, Vec::new()));
-        }
-        found[place].1.push(point);
-    }
-    AgainstText { prompts: found.into_iter().map(|(id, points)| PromptAgainst::of(id, points)).collect() }
+/// Finds the text length from which on C2C is faster: one entry per prompt, in order of first appearance.
+pub fn against_text(results: &[CaseResult]) -> Vec<PromptAgainst> {
+    let point = |processes: Processes<'_>| {
+        let id = processes.id.without(&[TEXT]);
+        Some((id.key(), (id, Point::of(&processes)?)))
+    };
+    let prompt = |(_, members): (_, Vec<(CaseId, Point)>)| {
+        PromptAgainst::of(members[0].0.clone(), members.into_iter().map(|(_, point)| point).collect())
+    };
+    grouped(by_case(results).into_iter().filter_map(point)).into_iter().map(prompt).collect()
 }
 
 impl PromptAgainst {
@@ -187,7 +173,7 @@ mod tests {
     }
 
     fn sentence(results: &[CaseResult]) -> String {
-        against_text(results).prompts[0].sentence().unwrap()
+        against_text(results)[0].sentence().unwrap()
     }
 
     #[test]
@@ -195,8 +181,8 @@ mod tests {
         // On a logarithmic axis of lengths, half way between 1 and 4 is 2.
         let results = [result(512, 4, 1.25), result(512, 1, 0.8), result(512, 16, 3.0)];
         let answer = against_text(&results);
-        assert_eq!(answer.prompts.len(), 1);
-        let prompt = &answer.prompts[0];
+        assert_eq!(answer.len(), 1);
+        let prompt = &answer[0];
         assert_eq!(prompt.texts.iter().map(|text| text.tokens).collect::<Vec<_>>(), [1, 4, 16]);
         assert!((prompt.texts[2].text.ratio - 3.0).abs() < 1e-9 && (prompt.texts[2].alone.ratio - 0.2).abs() < 1e-9);
         assert!((prompt.texts[0].text_ms - 8.0).abs() < 1e-9 && (prompt.texts[0].caches_ms - 10.0).abs() < 1e-9);
@@ -221,7 +207,7 @@ mod tests {
         let case = Case::new(vec![("prompt_tokens".to_owned(), 8.into())]);
         let plain = CaseResult::new("c2c", "cpu", case, 0, "", Outcome::Measured(Measured::default()));
         let skipped = CaseResult { outcome: Outcome::Skipped { reason: String::new() }, ..result(8, 2, 1.0) };
-        assert_eq!(against_text(&[plain.clone(), skipped]), AgainstText::default());
-        assert_eq!(against_text(&[result(8, 1, 2.0), plain, result(16, 1, 2.0)]).prompts.len(), 2);
+        assert_eq!(against_text(&[plain.clone(), skipped]), []);
+        assert_eq!(against_text(&[result(8, 1, 2.0), plain, result(16, 1, 2.0)]).len(), 2);
     }
 }

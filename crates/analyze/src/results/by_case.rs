@@ -1,6 +1,7 @@
 //! Results grouped by case, over all processes.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 
 use laptime_trace::run::{Case, CaseResult, Measured, Outcome};
 
@@ -35,24 +36,45 @@ impl<'a> Processes<'a> {
 }
 
 /// Groups processes by case, in order of first appearance and by number within a case.
-pub(crate) fn by_case(results: &[CaseResult]) -> Vec<Processes<'_>> {
+pub(crate) fn by_case<'a>(results: &'a [CaseResult]) -> Vec<Processes<'a>> {
+    let keyed = results.iter().map(|result| ((&result.workload, &result.device, result.case.to_string()), result));
+    let case = |(_, mut results): (_, Vec<&'a CaseResult>)| {
+        let id = CaseId::of(results[0]);
+        results.sort_by_key(|result| result.run);
+        Processes { id, results }
+    };
+    grouped(keyed).into_iter().map(case).collect()
+}
+
+/// Items by their keys, in order of first appearance.
+pub fn grouped<K: Eq + Hash + Clone, T>(items: impl IntoIterator<Item = (K, T)>) -> Vec<(K, Vec<T>)> {
     let mut places = HashMap::new();
-    let mut cases: Vec<Processes<'_>> = Vec::new();
-    for result in results {
-        let key = (&result.workload, &result.device, result.case.to_string());
-        let place = *places.entry(key).or_insert(cases.len());
-        if place == cases.len() {
-            cases.push(Processes { id: CaseId::of(result), results: Vec::new() });
+    let mut groups: Vec<(K, Vec<T>)> = Vec::new();
+    for (key, item) in items {
+        let place = *places.entry(key.clone()).or_insert(groups.len());
+        if place == groups.len() {
+            groups.push((key, Vec::new()));
         }
-        cases[place].results.push(result);
+        groups[place].1.push(item);
     }
-    cases.iter_mut().for_each(|case| case.results.sort_by_key(|result| result.run));
-    cases
+    groups
 }
 
 impl CaseId {
     fn of(result: &CaseResult) -> Self {
         Self { workload: result.workload.clone(), device: result.device.clone(), case: result.case.clone() }
+    }
+
+    /// The same without some of its axes.
+    pub fn without(&self, axes: &[&str]) -> Self {
+        let kept = self.case.values().filter(|(axis, _)| !axes.contains(axis));
+        let case = Case::new(kept.map(|(axis, value)| (axis.to_owned(), value.clone())).collect());
+        Self { case, ..self.clone() }
+    }
+
+    /// Its identity as a text.
+    pub fn key(&self) -> String {
+        format!("{} {} {}", self.workload, self.device, self.case)
     }
 }
 

@@ -1,6 +1,10 @@
 //! The results of a benchmark: figures per case, over all processes.
 
-use laptime_stats::{Mark, SlowStart, Sorted, Steadiness, marks, slow_start, spread::median, steadiness};
+use laptime_stats::{
+    Mark, SlowStart, Steadiness, marks, slow_start,
+    spread::{median, median_of},
+    steadiness,
+};
 use laptime_trace::run::{AxisValue, Better, CaseResult, DeviceState, Fact, Measured, Peaks, Steady, StopReason};
 
 use crate::by_case::{CaseId, Processes, Trouble, by_case};
@@ -178,12 +182,11 @@ fn first_iteration(measured: &Measured) -> u64 {
 }
 
 fn middle(all: &[&Measured], nanos: fn(&Measured) -> u64) -> f64 {
-    let values = all.iter().map(|measured| nanos(measured)).collect();
-    Sorted::<u64>::from_unsorted(values).median().unwrap_or(0.0)
+    median_of(all.iter().map(|measured| nanos(measured) as f64)).unwrap_or(0.0)
 }
 
 fn middle_of(values: impl Iterator<Item = f64>) -> Option<f64> {
-    median(&values.filter(|value| value.is_finite()).collect::<Vec<_>>())
+    median_of(values.filter(|value| value.is_finite()))
 }
 
 fn state(all: &[&Measured]) -> StateFigures {

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use laptime_stats::spread::median;
-use laptime_trace::{NameId, Span, Trace, TrackId, Value};
+use laptime_stats::spread::median_of;
+use laptime_trace::{NameId, Span, Trace, TrackId};
 
-use crate::measured::is_iteration;
+use crate::{fields::whole, measured::is_iteration};
 
 /// With fewer iterations, the second half is no steady state.
 const LEAST_ITERATIONS: usize = 6;
@@ -272,15 +272,9 @@ fn between(faults: &[(u64, f64)], start: u64, end: u64) -> Option<u64> {
 fn page_cost(spans: &[Span<'_>], faults: &[(u64, f64)]) -> Option<f64> {
     let touching = spans.iter().rfind(|span| span.name == "touch_memory")?;
     let pages = between(faults, touching.start.0, touching.end().0).filter(|pages| *pages > 0)?;
-    let threads = spans.iter().filter(|span| span.name == "start_threads").filter_map(threads).max().unwrap_or(1);
+    let threads = spans.iter().filter(|span| span.name == "start_threads");
+    let threads = threads.filter_map(|span| whole(&span.fields, "threads")).max().unwrap_or(1);
     Some(touching.duration.0 as f64 / pages as f64 / threads.max(1) as f64)
-}
-
-fn threads(span: &Span<'_>) -> Option<u64> {
-    match span.fields.get("threads")? {
-        Value::Int(threads) => u64::try_from(threads).ok(),
-        _ => None,
-    }
 }
 
 fn before(seen: &Seen) -> Vec<ColdPart> {
@@ -336,8 +330,7 @@ fn rest_in(seen: &Seen, later: usize) -> Vec<StageShift> {
 }
 
 fn middle(numbers: impl Iterator<Item = u64>) -> Option<u64> {
-    let numbers: Vec<f64> = numbers.map(|number| number as f64).collect();
-    median(&numbers).map(|middle| middle.round() as u64)
+    median_of(numbers.map(|number| number as f64)).map(|middle| middle.round() as u64)
 }
 
 fn difference(a: u64, b: u64) -> i64 {

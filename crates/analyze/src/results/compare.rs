@@ -1,6 +1,6 @@
 //! Comparison of two runs, case by case.
 
-use laptime_stats::{Group, Interval, Judged, Reason, Verdict, judge_all};
+use laptime_stats::{Group, Interval, Judged, Reason, Tally, Verdict, judge_all};
 use laptime_trace::run::{Better, CaseResult, Measured, Run};
 
 use crate::by_case::{CaseId, Processes, Trouble, by_case};
@@ -59,16 +59,8 @@ pub struct Pair {
     pub a: Figures,
     /// The second side.
     pub b: Figures,
-    /// The typical value of B / that of A, minus one: for a rate, 0.05 is 5 % more.
-    pub difference: f64,
-    /// Its 95 % interval; none for too few processes.
-    pub interval: Option<Interval>,
-    /// The margin.
-    pub margin: f64,
-    /// The verdict. Faster means better, whatever is compared.
-    pub verdict: Verdict,
-    /// If unclear, the number of processes per side that would settle it, see [`Judged::needed`].
-    pub needed: Option<usize>,
+    /// How they differ: for a rate, 0.05 is 5 % more. Faster means better, whatever is compared.
+    pub judged: Judged,
 }
 
 /// Which of the two runs.
@@ -105,57 +97,17 @@ pub enum NotCompared {
     NoRatio(Which),
 }
 
-/// The number of cases per verdict.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Tally {
-    /// Cases that are faster.
-    pub faster: usize,
-    /// Cases that are slower.
-    pub slower: usize,
-    /// Cases that are the same.
-    pub same: usize,
-    /// Cases without a clear verdict.
-    pub unclear: usize,
-    /// Cases that were not compared.
-    pub not_compared: usize,
-}
-
-impl Tally {
-    /// The number of compared cases.
-    pub fn compared(&self) -> usize {
-        self.faster + self.slower + self.same + self.unclear
-    }
-}
-
 impl Compared {
     /// Whether a case is slower, beyond the margin and beyond chance for this number of cases.
     pub fn is_regression(&self) -> bool {
         self.tally().slower > 0
     }
 
-    /// Whether the runs have the same machine and build; otherwise verdicts may be about those.
-    pub fn is_fair(&self) -> bool {
-        !self.differences.iter().any(|difference| difference.is_decisive)
-    }
-
-    /// Whether a case was measured in the first run and tried but not measured in the second.
-    pub fn has_lost_cases(&self) -> bool {
-        self.cases.iter().any(|case| case.pair == Err(NotCompared::NotMeasured(Which::B)))
-    }
-
-    /// Counts the verdicts.
+    /// Counts the verdicts of the cases that were compared.
     pub fn tally(&self) -> Tally {
         let mut tally = Tally::default();
-        for case in &self.cases {
-            let count = match case.pair.as_ref().map(|pair| pair.verdict) {
-                Ok(Verdict::Faster) => &mut tally.faster,
-                Ok(Verdict::Slower) => &mut tally.slower,
-                Ok(Verdict::Same) => &mut tally.same,
-                Ok(Verdict::Unclear(_)) => &mut tally.unclear,
-                Err(_) => &mut tally.not_compared,
-            };
-            *count += 1;
-        }
+        let pairs = self.cases.iter().filter_map(|case| case.pair.as_ref().ok());
+        pairs.for_each(|pair| tally.add(pair.judged.verdict));
         tally
     }
 }
@@ -229,7 +181,10 @@ impl Comparer<'_> {
             unjudged.push((id, troubles, figures));
         }
         let mut judged = judge_all(&groups, self.how.threshold).into_iter();
-        let mut pair = |[a, b]: [Figures; 2]| self.shown(judged.next().expect("every pair was judged"), a, b);
+        let mut pair = |[a, b]: [Figures; 2]| {
+            let judged = judged.next().expect("every pair was judged");
+            Pair { a, b, judged: if self.better == Better::Higher { turned(judged) } else { judged } }
+        };
         let cases = unjudged.into_iter();
         cases.map(|(id, troubles, figures)| ComparedCase { id, troubles, pair: figures.map(&mut pair) }).collect()
     }
@@ -264,13 +219,6 @@ impl Comparer<'_> {
         }
         iterations
     }
-
-    /// Converts compared values back to measured values.
-    fn shown(&self, found: Judged, a: Figures, b: Figures) -> Pair {
-        let Judged { difference, interval, margin, verdict, needed } = found;
-        let pair = Pair { a, b, difference, interval, margin, verdict, needed };
-        if self.better == Better::Higher { pair.turned() } else { pair }
-    }
 }
 
 /// A case before all cases are judged together.
@@ -286,18 +234,16 @@ struct Side {
     group: Group,
 }
 
-impl Pair {
-    /// The pair with differences of reciprocals converted to differences of values.
-    fn turned(self) -> Self {
-        let turn = |change: f64| (1.0 + change).recip() - 1.0;
-        let verdict = match self.verdict {
-            Verdict::Unclear(Reason::TooWide { furthest }) => {
-                Verdict::Unclear(Reason::TooWide { furthest: turn(furthest) })
-            }
-            verdict => verdict,
-        };
-        let interval =
-            self.interval.map(|Interval { low, high, level }| Interval { low: turn(high), high: turn(low), level });
-        Self { difference: turn(self.difference), interval, verdict, ..self }
-    }
+/// The same with differences of reciprocals converted to differences of values.
+fn turned(judged: Judged) -> Judged {
+    let turn = |change: f64| (1.0 + change).recip() - 1.0;
+    let verdict = match judged.verdict {
+        Verdict::Unclear(Reason::TooWide { furthest }) => {
+            Verdict::Unclear(Reason::TooWide { furthest: turn(furthest) })
+        }
+        verdict => verdict,
+    };
+    let interval =
+        judged.interval.map(|Interval { low, high, level }| Interval { low: turn(high), high: turn(low), level });
+    Judged { difference: turn(judged.difference), interval, verdict, ..judged }
 }

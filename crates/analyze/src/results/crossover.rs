@@ -8,7 +8,7 @@ use laptime_stats::{Group, Interval};
 use laptime_trace::run::CaseResult;
 
 use crate::by_case::{CaseId, TroubleKind};
-use crate::series::{Clock, Point, Series, clock, draws, middle, series, without};
+use crate::series::{Clock, LengthPoint, LengthSeries, clock, draws, middle, series};
 
 /// The axis of attention kinds.
 pub(crate) const KIND: &str = "attention";
@@ -24,13 +24,6 @@ pub const FLOOR: f64 = 0.01;
 
 /// The longest extrapolation, as a multiple of the longest measured length.
 pub const REACH: f64 = 4.0;
-
-/// Which kind is faster at which length.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct Crossovers {
-    /// One entry per kind other than the reference, separately for batch sizes and other axes.
-    pub pairs: Vec<Crossover>,
-}
 
 /// Two kinds of attention over the lengths at which both were measured.
 #[derive(Debug, Clone, PartialEq)]
@@ -104,43 +97,43 @@ pub struct Ends {
     pub high: Option<f64>,
 }
 
-/// Finds the lengths at which kinds of attention swap.
-pub fn crossovers(results: &[CaseResult]) -> Crossovers {
-    let all: Vec<Series> = series(results).into_iter().filter(|series| kind(series).is_some()).collect();
-    let mut alike: HashMap<String, Vec<&Series>> = HashMap::new();
+/// Finds the lengths at which kinds of attention swap: one entry per kind other than the reference, separately for batch
+/// sizes and other axes.
+pub fn crossovers(results: &[CaseResult]) -> Vec<Crossover> {
+    let all: Vec<LengthSeries> = series(results).into_iter().filter(|series| kind(series).is_some()).collect();
+    let mut alike: HashMap<String, Vec<&LengthSeries>> = HashMap::new();
     for series in &all {
         alike.entry(group(series)).or_default().push(series);
     }
-    let pair = |(at, series): (usize, &Series)| {
+    let pair = |(at, series): (usize, &LengthSeries)| {
         let base = base(&alike[&group(series)], series)?;
         pair(base, series, at as u64)
     };
-    Crossovers { pairs: all.iter().enumerate().filter_map(pair).collect() }
+    all.iter().enumerate().filter_map(pair).collect()
 }
 
-fn kind(series: &Series) -> Option<String> {
+fn kind(series: &LengthSeries) -> Option<String> {
     series.id.case.get(KIND).map(ToString::to_string)
 }
 
 /// What two series must have in common to be compared.
-fn group(series: &Series) -> String {
-    let id = without(&series.id, |axis| axis == KIND || PATTERN.contains(&axis));
-    format!("{} {} {}", id.workload, id.device, id.case)
+fn group(series: &LengthSeries) -> String {
+    series.id.without(&[KIND]).without(&PATTERN).key()
 }
 
 /// The reference of a series; if there are several, the one with the same pattern.
-fn base<'a>(alike: &[&'a Series], series: &Series) -> Option<&'a Series> {
+fn base<'a>(alike: &[&'a LengthSeries], series: &LengthSeries) -> Option<&'a LengthSeries> {
     let has_kind = |wanted: &str| alike.iter().any(|other| kind(other).as_deref() == Some(wanted));
     let name = BASES.into_iter().find(|name| has_kind(name))?;
     if kind(series).as_deref() == Some(name) {
         return None;
     }
-    let rest = |series: &Series| without(&series.id, |axis| axis == KIND);
+    let rest = |series: &LengthSeries| series.id.without(&[KIND]);
     let of_name = || alike.iter().copied().filter(|other| kind(other).as_deref() == Some(name));
     of_name().find(|other| rest(other) == rest(series)).or_else(|| of_name().next())
 }
 
-fn pair(base: &Series, series: &Series, salt: u64) -> Option<Crossover> {
+fn pair(base: &LengthSeries, series: &LengthSeries, salt: u64) -> Option<Crossover> {
     let common = common(base, series);
     let clock = clock(common.iter().flat_map(|(one, other)| [*one, *other]));
     let (times, memory) = (time_ratios(&common, clock, salt), memory_ratios(&common));
@@ -149,7 +142,7 @@ fn pair(base: &Series, series: &Series, salt: u64) -> Option<Crossover> {
         return None;
     }
     Some(Crossover {
-        id: without(&series.id, |axis| axis == KIND),
+        id: series.id.without(&[KIND]),
         kind: kind(series)?,
         base: kind(base)?,
         clock,
@@ -162,14 +155,14 @@ fn pair(base: &Series, series: &Series, salt: u64) -> Option<Crossover> {
 }
 
 /// The lengths that both have, shortest first.
-fn common<'a>(base: &'a Series, series: &'a Series) -> Vec<(&'a Point, &'a Point)> {
+fn common<'a>(base: &'a LengthSeries, series: &'a LengthSeries) -> Vec<(&'a LengthPoint, &'a LengthPoint)> {
     let of_base = |length: u64| base.points.binary_search_by_key(&length, |point| point.length).ok();
     series.points.iter().filter_map(|point| Some((&base.points[of_base(point.length)?], point))).collect()
 }
 
-fn alone(base: &Series, series: &Series) -> Vec<u64> {
-    let lacks = |point: &Point| matches!(point.trouble, Some(TroubleKind::OutOfMemory { .. }));
-    let is_alone = |(one, other): &(&Point, &Point)| {
+fn alone(base: &LengthSeries, series: &LengthSeries) -> Vec<u64> {
+    let lacks = |point: &LengthPoint| matches!(point.trouble, Some(TroubleKind::OutOfMemory { .. }));
+    let is_alone = |(one, other): &(&LengthPoint, &LengthPoint)| {
         one.time(Clock::Wall).is_none() && lacks(one) && other.time(Clock::Wall).is_some()
     };
     common(base, series).into_iter().filter(is_alone).map(|(_, other)| other.length).collect()
@@ -216,7 +209,7 @@ impl Logs {
     }
 }
 
-fn time_ratios(common: &[(&Point, &Point)], clock: Clock, salt: u64) -> Vec<Logs> {
+fn time_ratios(common: &[(&LengthPoint, &LengthPoint)], clock: Clock, salt: u64) -> Vec<Logs> {
     let timed = common.iter().filter_map(|(one, other)| Some((one.length, one.time(clock)?, other.time(clock)?)));
     let timed: Vec<(u64, &Group, &Group)> = timed.collect();
     let ratio = |(length, one, other): &(u64, &Group, &Group)| {
@@ -230,8 +223,8 @@ fn time_ratios(common: &[(&Point, &Point)], clock: Clock, salt: u64) -> Vec<Logs
     timed.iter().map(ratio).collect()
 }
 
-fn memory_ratios(common: &[(&Point, &Point)]) -> Vec<Logs> {
-    let ratio = |(one, other): &(&Point, &Point)| {
+fn memory_ratios(common: &[(&LengthPoint, &LengthPoint)]) -> Vec<Logs> {
+    let ratio = |(one, other): &(&LengthPoint, &LengthPoint)| {
         let log = (one.peak_bytes? as f64).ln() - (other.peak_bytes? as f64).ln();
         Some(Logs::exact(one.length, log))
     };

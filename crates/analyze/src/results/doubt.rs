@@ -141,20 +141,25 @@ fn slow_start(f: &mut fmt::Formatter<'_>, slow: &SlowStart, warmup: WarmUp) -> f
 impl Doubt {
     /// The id of the note, which `laptime explain` takes.
     pub fn id(&self) -> &'static str {
+        self.kind().1
+    }
+
+    /// The order of its kind, in which doubts that affect all figures come first, and the id.
+    pub(crate) fn kind(&self) -> (u8, &'static str) {
         match self {
-            Self::Unoptimised { .. } => "debug-build",
-            Self::Loaded { .. } => "busy-machine",
-            Self::Interrupted { .. } => "interrupted",
-            Self::Throttled { .. } => "throttled",
-            Self::BeyondPeak { .. } => "beyond-peak",
-            Self::SlowStart { .. } => "slow-start",
-            Self::NeverSteady { .. } => "unsteady",
-            Self::BecameSlower { .. } => "slowing-down",
-            Self::Outliers { .. } => "outliers",
-            Self::TimeUp { .. } => "wide-interval",
-            Self::FewIterations { .. } => "few-iterations",
-            Self::ProcessesDiffer { .. } => "process-spread",
-            Self::OneProcess => "one-process",
+            Self::Unoptimised { .. } => (0, "debug-build"),
+            Self::Loaded { .. } => (1, "busy-machine"),
+            Self::Interrupted { .. } => (2, "interrupted"),
+            Self::Throttled { .. } => (3, "throttled"),
+            Self::BeyondPeak { .. } => (4, "beyond-peak"),
+            Self::SlowStart { .. } => (5, "slow-start"),
+            Self::NeverSteady { .. } => (6, "unsteady"),
+            Self::BecameSlower { .. } => (7, "slowing-down"),
+            Self::TimeUp { .. } => (8, "wide-interval"),
+            Self::FewIterations { .. } => (9, "few-iterations"),
+            Self::ProcessesDiffer { .. } => (10, "process-spread"),
+            Self::Outliers { .. } => (11, "outliers"),
+            Self::OneProcess => (12, "one-process"),
         }
     }
 
@@ -191,25 +196,6 @@ impl Doubt {
             }
             Self::ProcessesDiffer { between, .. } => *between,
             Self::Unoptimised { .. } | Self::OneProcess => 0.0,
-        }
-    }
-
-    /// The order of doubts: those that affect all figures come first.
-    pub(crate) fn order(&self) -> u8 {
-        match self {
-            Self::Unoptimised { .. } => 0,
-            Self::Loaded { .. } => 1,
-            Self::Interrupted { .. } => 2,
-            Self::Throttled { .. } => 3,
-            Self::BeyondPeak { .. } => 4,
-            Self::SlowStart { .. } => 5,
-            Self::NeverSteady { .. } => 6,
-            Self::BecameSlower { .. } => 7,
-            Self::TimeUp { .. } => 8,
-            Self::FewIterations { .. } => 9,
-            Self::ProcessesDiffer { .. } => 10,
-            Self::Outliers { .. } => 11,
-            Self::OneProcess => 12,
         }
     }
 }

@@ -70,7 +70,7 @@ pub fn doubts(cases: &Cases, settings: &Settings, environment: &Environment) -> 
         shared_by: measured.len(),
         of: measured.len(),
     }));
-    shared.sort_by_key(|shared| shared.doubt.order());
+    shared.sort_by_key(|shared| shared.doubt.kind());
     shared
 }
 
@@ -148,7 +148,7 @@ fn of_case(case: &MeasuredFigures, settings: &Settings) -> Vec<Doubt> {
 }
 
 fn interrupted(case: &MeasuredFigures) -> Option<Doubt> {
-    (case.stopped == StopReason::Interrupted).then_some(Doubt::Interrupted { iterations: case.wall.n })
+    (case.stopped == StopReason::Interrupted).then_some(Doubt::Interrupted { iterations: case.wall.all.n })
 }
 
 fn throttled_of(case: &MeasuredFigures) -> Option<Doubt> {
@@ -182,7 +182,7 @@ fn time_up_of(case: &MeasuredFigures, settings: &Settings) -> Option<Doubt> {
 }
 
 fn few_iterations_of(case: &MeasuredFigures) -> Option<Doubt> {
-    let (iterations, processes) = (case.wall.n, case.wall.processes);
+    let (iterations, processes) = (case.wall.all.n, case.wall.processes);
     let is_few = case.wall.interval.is_none() && case.stopped != StopReason::Interrupted;
     is_few.then_some(Doubt::FewIterations { iterations, processes })
 }
@@ -195,7 +195,7 @@ fn processes_differ_of(case: &MeasuredFigures, settings: &Settings) -> Option<Do
 }
 
 fn outliers_of(case: &MeasuredFigures) -> Option<Doubt> {
-    let (iterations, of, furthest) = (case.course.outliers, case.wall.n, case.course.furthest?);
+    let (iterations, of, furthest) = (case.course.outliers, case.wall.all.n, case.course.furthest?);
     let is_many = iterations as f64 > OUTLIER_SHARE * of as f64;
     let distance = (furthest - 1.0).abs();
     let is_far = distance > FAR_OUTLIER_DISTANCE || (is_many && distance > OUTLIER_DISTANCE);

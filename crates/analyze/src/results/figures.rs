@@ -8,28 +8,14 @@ pub(crate) const SEED: u64 = 0x1a97_1ae5;
 /// The figures of a quantity: the time of an iteration, or a metric of the workload.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Figures {
-    /// Iterations of all processes.
-    pub n: usize,
+    /// The iterations of all processes together.
+    pub all: Summary,
     /// Processes.
     pub processes: usize,
     /// The typical value: the median for one process, the centre of the medians for several.
     pub median: f64,
     /// Its 95 % interval: over iterations for one process, over processes for several. None for fewer than six.
     pub interval: Option<Interval>,
-    /// The mean of all iterations.
-    pub mean: f64,
-    /// Their sample standard deviation.
-    pub std: Option<f64>,
-    /// The smallest.
-    pub min: f64,
-    /// The largest.
-    pub max: f64,
-    /// The 0.05 quantile, from 20 iterations on.
-    pub p5: Option<f64>,
-    /// The 0.95 quantile, from 20 iterations on.
-    pub p95: Option<f64>,
-    /// The 0.99 quantile, from 100 iterations on.
-    pub p99: Option<f64>,
     /// The relative spread between the medians of processes.
     pub between: Option<f64>,
     /// The relative spread of the iterations within a process.
@@ -42,37 +28,18 @@ impl Figures {
     /// Values without a ratio (a metric that is 0 or negative) are treated as if they came from one process.
     pub(crate) fn of(by_process: Vec<Vec<f64>>) -> Option<Self> {
         let by_process: Vec<Vec<f64>> = by_process.into_iter().filter(|iterations| !iterations.is_empty()).collect();
-        let all = Sorted::<f64>::from_unsorted(by_process.concat()).ok()?;
-        let pooled = Self::pooled(Summary::of(&all, SEED)?, by_process.len());
-        let Ok(group) = Group::new(&by_process) else {
-            // The iterations of a process depend on each other, so iterations of several processes are no sample for an interval.
-            let interval = pooled.interval.filter(|_| by_process.len() == 1);
-            return Some(Self { interval, ..pooled });
-        };
+        let all = Summary::of(&Sorted::<f64>::from_unsorted(by_process.concat()).ok()?, SEED)?;
+        let processes = by_process.len();
+        // The iterations of a process depend on each other, so iterations of several processes are no sample for an interval.
+        let interval = all.median_interval.filter(|_| processes == 1);
+        let pooled = Self { all, processes, median: all.median, interval, between: None, within: None };
+        let Ok(group) = Group::new(&by_process) else { return Some(pooled) };
         let (between, within) = (group.between(), group.within());
-        if group.processes() == 1 {
+        if processes == 1 {
             return Some(Self { between, within, ..pooled });
         }
         let (median, interval) = (group.typical(), group.interval(LEVEL, SEED));
         Some(Self { median, interval, between, within, ..pooled })
-    }
-
-    fn pooled(summary: Summary, processes: usize) -> Self {
-        Self {
-            n: summary.n,
-            processes,
-            median: summary.median,
-            interval: summary.median_interval,
-            mean: summary.mean,
-            std: summary.std,
-            min: summary.min,
-            max: summary.max,
-            p5: summary.p5,
-            p95: summary.p95,
-            p99: summary.p99,
-            between: None,
-            within: None,
-        }
     }
 }
 
@@ -90,7 +57,7 @@ mod tests {
         let iterations: Vec<f64> = (0..20).map(|iteration| 100.0 + f64::from(iteration % 5)).collect();
         let figures = Figures::of(vec![iterations.clone(), vec![]]).unwrap();
         let summary = Summary::of(&Sorted::<f64>::from_unsorted(iterations).unwrap(), SEED).unwrap();
-        assert_eq!((figures.n, figures.processes, figures.median), (20, 1, 102.0));
+        assert_eq!((figures.all.n, figures.processes, figures.median), (20, 1, 102.0));
         assert_eq!((figures.interval, figures.between), (summary.median_interval, None));
     }
 
@@ -101,7 +68,7 @@ mod tests {
         let figures = Figures::of(iterations).unwrap();
         assert_eq!((figures.median, figures.interval), (group.typical(), group.interval(LEVEL, SEED)));
         assert!(figures.interval.is_some());
-        assert_eq!((figures.n, figures.min, figures.max), (8, 10.0, 12.0));
+        assert_eq!((figures.all.n, figures.all.min, figures.all.max), (8, 10.0, 12.0));
     }
 
     #[test]

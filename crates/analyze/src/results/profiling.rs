@@ -12,11 +12,11 @@ pub use self::{
 use laptime_trace::run::{AxisValue, Case, CaseResult, Run, Settings};
 
 use crate::cases::{CaseFigures, Cases, MeasuredFigures, cases};
-use crate::crossover::{Crossovers, KIND, crossovers};
+use crate::crossover::{Crossover, KIND, crossovers};
 use crate::doubts::{SharedDoubt, doubts};
 use crate::scaling::{Scaling, scaling};
-use crate::series::{LengthSeries, length_series};
-use crate::warmup::{WarmUps, warmup};
+use crate::series::{LengthSeries, series};
+use crate::warmup::{WarmUp, warmup};
 
 /// The axis for the run, if there are several.
 pub const RUN_AXIS: &str = "run";
@@ -83,7 +83,7 @@ pub struct Part {
     /// Growth with length.
     pub scaling: Scaling,
     /// Crossover lengths of attention kinds.
-    pub crossovers: Crossovers,
+    pub crossovers: Vec<Crossover>,
 }
 
 /// A run whose iterations start cold.
@@ -92,14 +92,14 @@ pub struct ColdRun {
     /// Its name.
     pub name: Option<String>,
     /// How its first iterations behave.
-    pub warmups: WarmUps,
+    pub warmups: Vec<WarmUp>,
     /// Uncounted iterations.
     pub not_counted: usize,
 }
 
 impl Part {
     fn of(results: Vec<CaseResult>, cases: Vec<CaseFigures>) -> Self {
-        let (series, scaling, crossovers) = (length_series(&results), scaling(&results), crossovers(&results));
+        let (series, scaling, crossovers) = (series(&results), scaling(&results), crossovers(&results));
         Self { results, cases, series, scaling, crossovers }
     }
 

@@ -3,7 +3,7 @@
 use laptime_stats::{Group, Interval};
 use laptime_trace::run::CaseResult;
 
-use crate::series::{Clock, Point, Series, clock, draws, middle, series};
+use crate::series::{Clock, LengthPoint, LengthSeries, clock, draws, middle, series};
 use crate::{by_case::CaseId, finding::Finding};
 
 /// The fewest lengths for a fit: two points always fit a line.
@@ -78,7 +78,7 @@ pub fn scaling(results: &[CaseResult]) -> Scaling {
     Scaling { series: grown.collect() }
 }
 
-fn of_series(series: Series, salt: u64) -> Option<ScalingSeries> {
+fn of_series(series: LengthSeries, salt: u64) -> Option<ScalingSeries> {
     let clock = clock(&series.points);
     let times: Vec<(u64, &Group)> =
         series.points.iter().filter_map(|point| Some((point.length, point.time(clock)?))).collect();
@@ -97,7 +97,7 @@ fn time_growth(times: &[(u64, &Group)], salt: u64) -> Growth {
     growth(&lengths, &values, drawn.as_deref())
 }
 
-fn memory_growth(points: &[Point]) -> Growth {
+fn memory_growth(points: &[LengthPoint]) -> Growth {
     let known = points.iter().filter_map(|point| Some((point.length, (point.peak_bytes? as f64).ln())));
     let (lengths, values): (Vec<u64>, Vec<f64>) = known.unzip();
     growth(&lengths, &values, None)
@@ -138,7 +138,7 @@ fn slope(xs: &[f64], ys: impl Iterator<Item = f64> + Clone) -> Option<f64> {
 }
 
 /// The share of the FLOPs at the longest length that grows as N², if all FLOPs grow either as N or as N².
-fn quadratic_work(points: &[Point]) -> Option<f64> {
+fn quadratic_work(points: &[LengthPoint]) -> Option<f64> {
     let known: Vec<(u64, f64)> = points.iter().filter_map(|point| Some((point.length, point.flops? as f64))).collect();
     let lengths: Vec<u64> = known.iter().map(|(length, _)| *length).collect();
     let [from, to] = last_doubling(&lengths)?.map(|at| known[at]);

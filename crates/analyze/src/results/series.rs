@@ -1,18 +1,16 @@
 //! Cases along the sequence length: cases that differ in nothing else.
 
-use std::collections::HashMap;
-
 use laptime_stats::{Group, Interval, summary::LEVEL};
-use laptime_trace::run::{AxisValue, Case, CaseResult, Measured};
+use laptime_trace::run::{AxisValue, CaseResult, Measured};
 
-use crate::by_case::{CaseId, Processes, TroubleKind, by_case};
+use crate::by_case::{CaseId, Processes, TroubleKind, by_case, grouped};
 use crate::figures::{Figures, SEED, numbers};
 
 /// The axis of lengths.
 pub(crate) const LENGTH: &str = "seq_len";
 
-/// Axes that include the length in another form: the short name of a test.
-const ALSO_LENGTH: [&str; 1] = ["test"];
+/// The axis of lengths, and the one that includes the length in another form: the short name of a test.
+const ALONG: [&str; 2] = [LENGTH, "test"];
 
 /// How often a point is resampled for an interval.
 pub(crate) const RESAMPLES: usize = 2000;
@@ -32,24 +30,36 @@ laptime_trace::words! {
 }
 
 /// Cases that differ only in length, shortest first.
-pub(crate) struct Series {
+#[derive(Debug, Clone, PartialEq)]
+pub struct LengthSeries {
     /// What they have in common, without the length.
-    pub(crate) id: CaseId,
-    pub(crate) points: Vec<Point>,
+    pub id: CaseId,
+    /// One entry per length.
+    pub points: Vec<LengthPoint>,
 }
 
 /// One length.
-pub(crate) struct Point {
-    pub(crate) length: u64,
+#[derive(Debug, Clone, PartialEq)]
+pub struct LengthPoint {
+    /// The length.
+    pub length: u64,
     wall: Option<Timed>,
     device: Option<Timed>,
-    pub(crate) peak_bytes: Option<u64>,
+    /// The peak memory.
+    pub peak_bytes: Option<u64>,
     pub(crate) flops: Option<u64>,
     /// Why there is no time.
-    pub(crate) trouble: Option<TroubleKind>,
+    pub trouble: Option<TroubleKind>,
 }
 
-impl Point {
+impl LengthSeries {
+    /// The time at a length in nanoseconds, by the clock of the series; none if it was not measured.
+    pub fn time(&self, point: &LengthPoint) -> Option<Figures> {
+        Figures::of(point.timed(clock(&self.points))?.iterations.clone())
+    }
+}
+
+impl LengthPoint {
     fn of(length: u64, processes: &Processes<'_>) -> Self {
         let all: Vec<&Measured> = processes.measured().map(|(_, measured)| measured).collect();
         let wall = all.iter().map(|measured| numbers(&measured.wall_ns)).collect::<Vec<_>>();
@@ -78,6 +88,7 @@ impl Point {
 }
 
 /// The iterations of a point by one clock.
+#[derive(Debug, Clone, PartialEq)]
 struct Timed {
     group: Group,
     iterations: Vec<Vec<f64>>,
@@ -89,45 +100,6 @@ impl Timed {
     }
 }
 
-/// Cases that differ only in length, for charts: shortest first.
-#[derive(Debug, Clone, PartialEq)]
-pub struct LengthSeries {
-    /// What they have in common, without the length.
-    pub id: CaseId,
-    /// The clock behind the times.
-    pub clock: Clock,
-    /// One entry per length.
-    pub points: Vec<LengthPoint>,
-}
-
-/// One length.
-#[derive(Debug, Clone, PartialEq)]
-pub struct LengthPoint {
-    /// The length.
-    pub length: u64,
-    /// The time in nanoseconds; none if it was not measured.
-    pub time: Option<Figures>,
-    /// The peak memory.
-    pub peak_bytes: Option<u64>,
-    /// Why there is no time.
-    pub trouble: Option<TroubleKind>,
-}
-
-/// Cases along the length, for charts.
-pub fn length_series(results: &[CaseResult]) -> Vec<LengthSeries> {
-    let drawn = |series: Series| {
-        let clock = clock(&series.points);
-        let point = |point: Point| LengthPoint {
-            length: point.length,
-            time: point.timed(clock).and_then(|timed| Figures::of(timed.iterations.clone())),
-            peak_bytes: point.peak_bytes,
-            trouble: point.trouble,
-        };
-        LengthSeries { id: series.id, clock, points: series.points.into_iter().map(point).collect() }
-    };
-    series(results).into_iter().map(drawn).collect()
-}
-
 /// The times of a process on the device clock, if every iteration has it.
 fn on_device(measured: &Measured) -> Option<Vec<f64>> {
     let known = measured.device_ns.len() == measured.wall_ns.len();
@@ -136,42 +108,28 @@ fn on_device(measured: &Measured) -> Option<Vec<f64>> {
 }
 
 /// The clock that every measured point of some series has.
-pub(crate) fn clock<'a>(points: impl IntoIterator<Item = &'a Point>) -> Clock {
+pub(crate) fn clock<'a>(points: impl IntoIterator<Item = &'a LengthPoint>) -> Clock {
     let mut measured = points.into_iter().filter(|point| point.wall.is_some()).peekable();
     let is_known = measured.peek().is_some() && measured.all(|point| point.device.is_some());
     if is_known { Clock::Device } else { Clock::Wall }
 }
 
 /// Groups cases that differ only in length, in order of first appearance.
-pub(crate) fn series(results: &[CaseResult]) -> Vec<Series> {
-    let mut places = HashMap::new();
-    let mut found: Vec<Series> = Vec::new();
-    for processes in by_case(results) {
-        let Some(AxisValue::Int(length)) = processes.id.case.get(LENGTH) else { continue };
-        let Ok(length) = u64::try_from(*length) else { continue };
-        if length == 0 {
-            continue;
-        }
-        let id = without(&processes.id, |axis| axis == LENGTH || ALSO_LENGTH.contains(&axis));
-        let key = (id.workload.clone(), id.device.clone(), id.case.to_string());
-        let place = *places.entry(key).or_insert(found.len());
-        if place == found.len() {
-            found.push(Series { id, points: Vec::new() });
-        }
-        found[place].points.push(Point::of(length, &processes));
-    }
-    for series in &mut found {
-        series.points.sort_by_key(|point| point.length);
-        series.points.dedup_by_key(|point| point.length);
-    }
-    found
-}
-
-/// A case without some of its axes.
-pub(crate) fn without(id: &CaseId, is_left_out: impl Fn(&str) -> bool) -> CaseId {
-    let kept = id.case.values().filter(|(axis, _)| !is_left_out(axis));
-    let values = kept.map(|(axis, value)| (axis.to_owned(), value.clone())).collect();
-    CaseId { workload: id.workload.clone(), device: id.device.clone(), case: Case::new(values) }
+pub(crate) fn series(results: &[CaseResult]) -> Vec<LengthSeries> {
+    let point = |processes: Processes<'_>| {
+        let AxisValue::Int(length) = processes.id.case.get(LENGTH)? else { return None };
+        let length = u64::try_from(*length).ok().filter(|length| *length > 0)?;
+        let id = processes.id.without(&ALONG);
+        Some((id.key(), (id, LengthPoint::of(length, &processes))))
+    };
+    let series = |(_, members): (_, Vec<(CaseId, LengthPoint)>)| {
+        let id = members[0].0.clone();
+        let mut points: Vec<LengthPoint> = members.into_iter().map(|(_, point)| point).collect();
+        points.sort_by_key(|point| point.length);
+        points.dedup_by_key(|point| point.length);
+        LengthSeries { id, points }
+    };
+    grouped(by_case(results).into_iter().filter_map(point)).into_iter().map(series).collect()
 }
 
 /// Logarithms of the typical time of each group, resampled; none if a group has no 95 % interval.
@@ -194,7 +152,7 @@ pub(crate) fn middle(mut drawn: Vec<f64>) -> Option<Interval> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use laptime_trace::run::Outcome;
+    use laptime_trace::run::{Case, Outcome};
 
     fn result(test: &str, length: i64, device_ns: Vec<Option<u64>>) -> CaseResult {
         let values = [("model", "tiny".into()), ("test", test.into()), (LENGTH, length.into())];
@@ -216,9 +174,10 @@ mod tests {
     fn a_series_is_drawn_with_its_figures_and_its_troubles() {
         let mut results = [result("pp128", 128, vec![]), result("pp512", 512, vec![])];
         results[1].outcome = Outcome::Skipped { reason: "too long".to_owned() };
-        let drawn = length_series(&results);
+        let drawn = series(&results);
         let points = &drawn[0].points;
-        assert_eq!((points[0].time.unwrap().median, points[1].time), (10.5, None));
+        let [first, second] = [0, 1].map(|at| drawn[0].time(&points[at]));
+        assert_eq!((first.unwrap().median, second), (10.5, None));
         assert_eq!(points[1].trouble, Some(TroubleKind::Skipped { reason: "too long".to_owned() }));
     }
 

@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 
-use laptime_stats::{Cost, cost_of_first, spread::median};
-use laptime_trace::{LAP, NameId, SYNC, Span, SpanId, Trace, Value, run::Timing};
+use laptime_stats::{Cost, cost_of_first, spread::median_of};
+use laptime_trace::{LAP, NameId, SYNC, Span, SpanId, Trace, run::Timing};
 
-use crate::{device_time::device_time, measured::is_iteration};
+use crate::{device_time::device_time, fields::text, measured::is_iteration};
 
 /// The times and overheads of all timings of a profile.
 #[derive(Debug, Clone, PartialEq)]
@@ -52,11 +52,11 @@ pub fn timings(trace: &Trace, pairs: &[(Timing, &[(f64, f64)])]) -> Timings {
     let mut seen = Seen::of(trace);
     let timings = pairs.iter().map(|&(timing, pairs)| figures(timing, pairs, seen.remove(timing))).collect();
     let unrecorded = pairs.first().map_or(&[][..], |(_, pairs)| pairs).iter().map(|(_, idle)| *idle);
-    Timings { unrecorded_ns: median(&unrecorded.collect::<Vec<_>>()), timings }
+    Timings { unrecorded_ns: median_of(unrecorded), timings }
 }
 
 fn figures(timing: Timing, pairs: &[(f64, f64)], seen: Vec<StageTimes>) -> TimingFigures {
-    let walls: Vec<f64> = pairs.iter().map(|(recorded, _)| *recorded).collect();
+    let wall = median_of(pairs.iter().map(|(recorded, _)| *recorded));
     let mut stages = seen.into_iter().map(|stage| stage.figures(timing));
     let iteration = stages.next().unwrap_or(TimedStage {
         name: "iteration".to_owned(),
@@ -65,7 +65,7 @@ fn figures(timing: Timing, pairs: &[(f64, f64)], seen: Vec<StageTimes>) -> Timin
         busy_ns: None,
     });
     let cost = cost_of_first(pairs, SEED);
-    let iteration = TimedStage { host_ns: median(&walls), ..iteration };
+    let iteration = TimedStage { host_ns: wall, ..iteration };
     TimingFigures { timing, iterations: pairs.len(), iteration, cost, stages: stages.collect() }
 }
 
@@ -84,13 +84,12 @@ struct InIteration {
 
 impl StageTimes {
     fn figures(self, timing: Timing) -> TimedStage {
-        let host: Vec<f64> = self.iterations.iter().map(|iteration| iteration.host as f64).collect();
-        let device: Vec<f64> =
-            self.iterations.iter().filter_map(|iteration| iteration.device).map(|nanos| nanos as f64).collect();
-        let device = median(&device);
+        let iterations = self.iterations.iter();
+        let host = median_of(iterations.clone().map(|iteration| iteration.host as f64));
+        let device = median_of(iterations.filter_map(|iteration| Some(iteration.device? as f64)));
         TimedStage {
             name: self.name,
-            host_ns: median(&host),
+            host_ns: host,
             device_ns: device.filter(|_| timing != Timing::Kernels),
             busy_ns: device.filter(|_| timing == Timing::Kernels),
         }
@@ -129,8 +128,8 @@ impl Seen {
                 (None, Some(around)) if ["", LAP, SYNC].contains(&span.category) => around,
                 _ => continue,
             };
-            let text = device.get(span.id).map(|time| time.0);
-            seen.stage(timing, trace, span.id).add(iteration, span.duration.0, text);
+            let led_to = device.get(span.id).map(|time| time.0);
+            seen.stage(timing, trace, span.id).add(iteration, span.duration.0, led_to);
         }
         seen
     }
@@ -151,10 +150,7 @@ impl Seen {
 
 /// The timing of an iteration of a profile; none for other spans.
 fn timing_of(span: &Span<'_>) -> Option<Timing> {
-    match span.fields.get("timing") {
-        Some(Value::Str(word)) if is_iteration(span) => word.parse().ok(),
-        _ => None,
-    }
+    text(&span.fields, "timing").filter(|_| is_iteration(span))?.parse().ok()
 }
 
 #[cfg(test)]

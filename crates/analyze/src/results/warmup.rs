@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use laptime_stats::{Sorted, Steadiness, Summary, spread::median, steadiness, steady::LEAST_SAMPLES};
+use laptime_stats::{Sorted, Steadiness, Summary, spread::median_of, steadiness, steady::LEAST_SAMPLES};
 use laptime_trace::run::{CaseResult, Measured};
 
 use crate::by_case::{CaseId, Processes, Trouble, by_case};
@@ -10,13 +10,6 @@ use crate::figures::{SEED, numbers};
 
 /// The number of iterations to recommend if there were too few: the steady part must be a third of them.
 const ENOUGH_ITERATIONS: usize = 3 * LEAST_SAMPLES;
-
-/// The warm-ups of a run's cases.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct WarmUps {
-    /// The cases, in the order in which they were measured.
-    pub cases: Vec<WarmUp>,
-}
 
 /// The warm-up of a case.
 #[derive(Debug, Clone, PartialEq)]
@@ -71,7 +64,7 @@ laptime_trace::words! {
 }
 
 /// What to do about the warm-up of a case.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "the fields are named after what they hold")]
 pub enum Advice {
     /// All processes were steady from the first iteration on.
@@ -148,8 +141,8 @@ impl WarmUp {
 /// Finds out how the first iterations of each case behave.
 ///
 /// Warm-up iterations are included, so the results of any run can be used; fresh processes show the most.
-pub fn warmup(results: &[CaseResult]) -> WarmUps {
-    WarmUps { cases: by_case(results).iter().map(warm_up).collect() }
+pub fn warmup(results: &[CaseResult]) -> Vec<WarmUp> {
+    by_case(results).iter().map(warm_up).collect()
 }
 
 fn warm_up(case: &Processes<'_>) -> WarmUp {
@@ -194,8 +187,7 @@ fn averaged(processes: &[WarmUpProcess]) -> Option<Averaged> {
     let steady: Vec<&WarmUpProcess> = processes.iter().filter(|process| process.steady_ns.is_some()).collect();
     let iterations = steady.iter().flat_map(|process| numbers(&process.iterations_ns)).collect();
     let summary = Summary::of(&Sorted::<f64>::from_unsorted(iterations).ok()?, SEED)?;
-    let levels: Vec<f64> = steady.iter().filter_map(|process| process.steady_ns).collect();
-    let level = median(&levels).filter(|&level| level > 0.0)?;
+    let level = median_of(steady.iter().filter_map(|process| process.steady_ns)).filter(|&level| level > 0.0)?;
     let (mean_ns, std_ns) = (summary.mean, summary.std);
     Some(Averaged { mean_ns, std_ns, steady_ns: level, error: mean_ns / level - 1.0 })
 }

@@ -1,6 +1,6 @@
 //! A warm-up study: the result of a case for several numbers of warm-up iterations, each in fresh processes.
 
-use laptime_stats::spread::median;
+use laptime_stats::spread::median_of;
 use laptime_trace::run::{Case, CaseResult, Environment, Settings};
 
 use crate::by_case::{CaseId, Trouble, by_case};
@@ -11,13 +11,6 @@ use crate::{cases::cases, warmup::warmup};
 
 /// The reference number of warm-up iterations, as in CS336 assignment 2.
 pub const REFERENCE_ITERATIONS: usize = 5;
-
-/// The cases of a warm-up study.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct WarmUpStudy {
-    /// The cases, in the order in which they were measured.
-    pub cases: Vec<WarmUpRows>,
-}
 
 /// One case with several numbers of warm-up iterations.
 #[derive(Debug, Clone, PartialEq)]
@@ -87,13 +80,13 @@ impl Distance {
 
 /// Compares numbers of warm-up iterations: each with the results of its processes, and with the cold starts that were
 /// recorded.
-pub fn warmup_study(by_number: &[(usize, Vec<CaseResult>)], cold: &[ColdProcess]) -> WarmUpStudy {
+pub fn warmup_study(by_number: &[(usize, Vec<CaseResult>)], cold: &[ColdProcess]) -> Vec<WarmUpRows> {
     let all: Vec<CaseResult> = by_number.iter().flat_map(|(_, results)| results).cloned().collect();
     let rows = |id: &CaseId| {
         let of_case = cold.iter().filter(|process| process.case == id.case).map(|process| &process.start);
         WarmUpRows { cold: middle_start(of_case.collect()).cloned(), ..case_rows(id, by_number) }
     };
-    WarmUpStudy { cases: by_case(&all).iter().map(|case| rows(&case.id)).collect() }
+    by_case(&all).iter().map(|case| rows(&case.id)).collect()
 }
 
 /// Doubts about a study: about the whole, and about the iterations of its largest warm-up.
@@ -129,18 +122,17 @@ fn case_rows(id: &CaseId, by_number: &[(usize, Vec<CaseResult>)]) -> WarmUpRows 
 }
 
 fn mean(row: &WarmUpRow) -> Option<f64> {
-    row.iterations.map(|iterations| iterations.mean)
+    row.iterations.map(|iterations| iterations.all.mean)
 }
 
 fn row(warmup_iterations: usize, results: &[CaseResult]) -> WarmUpRow {
     let measured = || results.iter().filter_map(CaseResult::measured);
     let first = |ns: &[u64], more: &[u64]| ns.first().or(more.first()).map(|first| *first as f64);
-    let firsts: Vec<f64> = measured().filter_map(|measured| first(&measured.warmup_ns, &measured.wall_ns)).collect();
     let iterations = Figures::of(measured().map(|measured| numbers(&measured.wall_ns)).collect());
     let series = results.iter().filter_map(series).collect();
     WarmUpRow {
         warmup_iterations,
-        first_ns: median(&firsts),
+        first_ns: median_of(measured().filter_map(|measured| first(&measured.warmup_ns, &measured.wall_ns))),
         iterations,
         from_reference: None,
         from_steady: None,
@@ -159,9 +151,7 @@ fn series(result: &CaseResult) -> Option<IterationSeries> {
 /// The median of the steady levels of all processes that have one.
 fn steady(results: &[CaseResult]) -> Option<f64> {
     let found = warmup(results);
-    let levels: Vec<f64> =
-        found.cases.iter().flat_map(|case| &case.processes).filter_map(|process| process.steady_ns).collect();
-    median(&levels)
+    median_of(found.iter().flat_map(|case| &case.processes).filter_map(|process| process.steady_ns))
 }
 
 #[cfg(test)]
@@ -183,20 +173,20 @@ mod tests {
         let by_number: Vec<_> =
             [0, 1, 5].map(|iterations| (iterations, vec![result(0, iterations), result(1, iterations)])).into();
         let study = warmup_study(&by_number, &[]);
-        let [case] = study.cases.as_slice() else { panic!("{study:?}") };
+        let [case] = study.as_slice() else { panic!("{study:?}") };
         assert_eq!(case.steady_ns, Some(100.0));
         let shares: Vec<Option<f64>> = case.rows.iter().map(|row| Some(row.from_reference?.share)).collect();
         assert!((shares[0].unwrap() - 0.4).abs() < 1e-9, "the mean of 500 and nine times 100 is 140");
         assert_eq!(shares[1..], [Some(0.0), Some(0.0)]);
         let off = case.rows[0].from_steady.unwrap();
-        assert!((off.nanos - 40.0).abs() < 1e-9 && case.rows[0].iterations.unwrap().n == 20);
+        assert!((off.nanos - 40.0).abs() < 1e-9 && case.rows[0].iterations.unwrap().all.n == 20);
         assert!(case.rows.iter().all(|row| row.first_ns == Some(500.0)));
     }
 
     #[test]
     fn every_take_of_every_process_is_kept_in_order_for_a_chart() {
         let study = warmup_study(&[(1, vec![result(0, 1), result(1, 1)])], &[]);
-        let series = &study.cases[0].rows[0].series;
+        let series = &study[0].rows[0].series;
         assert_eq!(series.iter().map(|series| series.run).collect::<Vec<_>>(), [0, 1]);
         assert!(
             series.iter().all(|series| series.iterations_ns.len() == 11 && series.iterations_ns[..2] == [500, 100])
@@ -217,14 +207,14 @@ mod tests {
         let (own, other) = (result(0, 0).case, Case::new(vec![("size".to_owned(), 9.into())]));
         let cold = [of(&own, 900), of(&own, 500), of(&own, 510), of(&other, 1)];
         let study = warmup_study(&[(0, vec![result(0, 0)])], &cold);
-        assert_eq!(study.cases[0].cold.as_ref().map(|start| start.first_ns), Some(510));
-        assert_eq!(warmup_study(&[(0, vec![result(0, 0)])], &[]).cases[0].cold, None);
+        assert_eq!(study[0].cold.as_ref().map(|start| start.first_ns), Some(510));
+        assert_eq!(warmup_study(&[(0, vec![result(0, 0)])], &[])[0].cold, None);
     }
 
     #[test]
     fn without_a_row_of_five_nothing_is_held_against_it() {
         let study = warmup_study(&[(0, vec![result(0, 0)]), (2, vec![result(0, 2)])], &[]);
-        assert!(study.cases[0].rows.iter().all(|row| row.from_reference.is_none() && row.from_steady.is_some()));
+        assert!(study[0].rows.iter().all(|row| row.from_reference.is_none() && row.from_steady.is_some()));
     }
 
     #[test]
@@ -232,8 +222,8 @@ mod tests {
         let mut failed = result(0, 5);
         failed.outcome = Outcome::Failed { errors: vec!["it broke".to_owned()], wall_ns: Vec::new() };
         let study = warmup_study(&[(0, vec![result(0, 0)]), (5, vec![failed])], &[]);
-        let case = &study.cases[0];
+        let case = &study[0];
         assert_eq!((case.rows[1].iterations, case.rows[0].from_reference, case.troubles.len()), (None, None, 1));
-        assert_eq!(warmup_study(&[], &[]), WarmUpStudy::default());
+        assert_eq!(warmup_study(&[], &[]), []);
     }
 }

@@ -189,10 +189,7 @@ struct Entries(HashMap<(EntryKind, String), (u64, u64)>);
 
 impl Entries {
     fn add(&mut self, kind: EntryKind, name: &str, time: u64, count: u64) {
-        let entry = match self.0.get_mut(&(kind, name.to_owned())) {
-            Some(entry) => entry,
-            None => self.0.entry((kind, name.to_owned())).or_default(),
-        };
+        let entry = self.0.entry((kind, name.to_owned())).or_default();
         entry.0 += time;
         entry.1 += count;
     }

@@ -1,5 +1,7 @@
 //! The work of devices, prepared once for all analyses.
 
+use std::collections::BTreeMap;
+
 use hashbrown::{HashMap, HashSet};
 use laptime_trace::{Activity, NameId, Nanos, SpanId, Trace, TrackId, TrackKind};
 
@@ -66,7 +68,29 @@ impl Work {
     }
 }
 
+impl Devices {
+    /// The work of all devices.
+    pub fn work(&self) -> impl Iterator<Item = &Work> {
+        self.devices.iter().flat_map(|device| &device.work)
+    }
+}
+
+/// How much of some work each thread launched.
+pub fn launches_of<'w>(trace: &Trace, work: impl Iterator<Item = &'w Work>) -> HashMap<TrackId, u64> {
+    let mut launches: HashMap<TrackId, u64> = HashMap::new();
+    for launch in work.filter_map(|work| work.launch) {
+        *launches.entry(trace.span_track(launch)).or_default() += 1;
+    }
+    launches
+}
+
 impl DeviceWork {
+    /// The thread that launches most of its work.
+    pub fn launching_thread(&self, trace: &Trace) -> Option<TrackId> {
+        let launches = launches_of(trace, self.work.iter());
+        launches.into_iter().max_by_key(|&(track, count)| (count, track)).map(|(track, _)| track)
+    }
+
     /// From the start of its first work to the end of its last; none if it did nothing.
     pub fn window(&self) -> Option<(u64, u64)> {
         let last = self.work.iter().map(|work| work.end).max()?;
@@ -163,25 +187,16 @@ fn kind_of(activity: Activity, name: &str) -> WorkKind {
     }
 }
 
-type DeviceKey = (Option<i64>, String);
-
 /// The tracks of each device. Streams with the same device number belong together, whatever process used them.
-fn tracks_of_devices(trace: &Trace) -> Vec<(DeviceKey, Vec<TrackId>)> {
-    let mut found: Vec<(DeviceKey, Vec<TrackId>)> = Vec::new();
-    let mut places: HashMap<DeviceKey, usize> = HashMap::new();
+fn tracks_of_devices(trace: &Trace) -> BTreeMap<(Option<i64>, String), Vec<TrackId>> {
+    let mut found: BTreeMap<(Option<i64>, String), Vec<TrackId>> = BTreeMap::new();
     for (id, track) in trace.tracks().filter(|(_, track)| track.kind.is_device()) {
         let name = match track.device {
             Some(number) => format!("device {number}"),
             None => named_process(trace, track.process),
         };
-        let key = (track.device, name);
-        let place = *places.entry(key.clone()).or_insert(found.len());
-        if place == found.len() {
-            found.push((key, Vec::new()));
-        }
-        found[place].1.push(id);
+        found.entry((track.device, name)).or_default().push(id);
     }
-    found.sort();
     found
 }
 

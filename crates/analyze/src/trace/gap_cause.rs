@@ -7,7 +7,7 @@ use laptime_trace::{Activity, SpanId, Trace, TrackId};
 use crate::devices::{DeviceWork, Devices, Work, WorkKind, uncertainty};
 use crate::gap_charge::{Charge, Leads};
 use crate::host::Host;
-use crate::waits::{Found, Place};
+use crate::waits::Found;
 
 /// The longest pause of a device between two queued pieces of work.
 pub const TURNAROUND: u64 = 20_000;
@@ -182,10 +182,7 @@ impl<'a> Judge<'a> {
         launching: &[TrackId],
         waits: &[Found],
     ) -> Self {
-        let spans = waits.iter().enumerate().filter_map(|(at, wait)| match wait.place {
-            Place::Span(id) => Some((id, at)),
-            Place::Mark(..) => None,
-        });
+        let spans = waits.iter().enumerate().filter_map(|(at, wait)| Some((wait.span()?, at)));
         Self {
             trace,
             activities: &devices.activities,
@@ -397,7 +394,7 @@ pub(crate) fn is_pageable(trace: &Trace, work: &Work) -> bool {
 
 /// Calls that launched a copy and blocked: pageable memory, or the call lasted until the copy was done.
 fn holding(trace: &Trace, devices: &Devices) -> HashMap<SpanId, bool> {
-    let copies = devices.devices.iter().flat_map(|device| &device.work).filter(|work| work.kind == WorkKind::Copy);
+    let copies = devices.work().filter(|work| work.kind == WorkKind::Copy);
     let launched = copies.filter_map(|work| Some((work, work.launch?, is_pageable(trace, work))));
     let holds = launched.filter(|(work, launch, is_pageable)| *is_pageable || trace.span_end(*launch).0 >= work.end);
     holds.map(|(_, launch, is_pageable)| (launch, is_pageable)).collect()

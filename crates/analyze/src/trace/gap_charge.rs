@@ -10,7 +10,7 @@ use laptime_trace::{SpanId, Trace, TrackId, activity::category};
 
 use crate::devices::{DeviceWork, Devices};
 use crate::host::Host;
-use crate::waits::{Found, Place};
+use crate::waits::Found;
 
 /// Idle time charged to a sync.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,15 +48,11 @@ pub(crate) struct Leads<'a> {
 impl<'a> Leads<'a> {
     pub(crate) fn of(trace: &'a Trace, devices: &Devices, device: &DeviceWork, waits: &'a [Found]) -> Self {
         // A launch that waits because the queue is full is no sync: the host is as far ahead of the device as possible.
-        let is_full = |wait: &Found| match wait.place {
-            Place::Span(id) => trace.span(id).category == category::OVERHEAD,
-            Place::Mark(..) => false,
-        };
+        let is_full = |wait: &Found| wait.span().is_some_and(|id| trace.span(id).category == category::OVERHEAD);
         let mut order: Vec<usize> =
             (0..waits.len()).filter(|at| waits[*at].end.is_some() && !is_full(&waits[*at])).collect();
         order.sort_by_key(|at| (waits[*at].end, waits[*at].start));
-        let work = || devices.devices.iter().flat_map(|device| &device.work);
-        let started: HashSet<SpanId> = work().filter_map(|work| work.launch).collect();
+        let started: HashSet<SpanId> = devices.work().filter_map(|work| work.launch).collect();
         let mut launches: Vec<u64> = started.into_iter().map(|launch| trace.span_start(launch).0).collect();
         launches.sort_unstable();
         let mut threads: Vec<TrackId> =

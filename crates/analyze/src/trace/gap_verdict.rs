@@ -35,23 +35,11 @@ pub struct Verdict {
     pub rest: u64,
 }
 
-/// Idle time caused by the host, by what it did; times in nanoseconds.
+/// Idle time caused by the host, by what it did.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct HostSplit {
-    /// Idle time that would disappear without syncs.
-    pub sync: u64,
-    /// Data loading.
-    pub loading: u64,
-    /// One-off initialisation: cold laps, module loading, graph capture.
-    pub starting: u64,
-    /// Allocating and freeing memory.
-    pub allocating: u64,
-    /// Launching: the host is late by little.
-    pub launching: u64,
-    /// The same after kernels that are too short to hide a launch.
-    pub tiny: u64,
-    /// Anything else.
-    pub other: u64,
+    /// The idle time behind each verdict about the host, in nanoseconds.
+    pub times: Vec<(VerdictKind, u64)>,
     /// Where it loaded data.
     pub loading_place: Option<HostPlace>,
     /// The initialisation with the most time, if it has a name.
@@ -62,22 +50,13 @@ pub struct HostSplit {
 
 impl HostSplit {
     /// The idle time behind a verdict about the host; zero for all others.
-    pub const fn time(&self, kind: VerdictKind) -> u64 {
-        match kind {
-            VerdictKind::Host => self.other,
-            VerdictKind::Sync => self.sync,
-            VerdictKind::DataLoading => self.loading,
-            VerdictKind::ColdStart => self.starting,
-            VerdictKind::Allocation => self.allocating,
-            VerdictKind::Launch => self.launching,
-            VerdictKind::Turnaround => self.tiny,
-            _ => 0,
-        }
+    pub fn time(&self, kind: VerdictKind) -> u64 {
+        self.times.iter().find(|(known, _)| *known == kind).map_or(0, |(_, time)| *time)
     }
 
     /// The sum.
-    pub const fn all(&self) -> u64 {
-        self.sync + self.loading + self.starting + self.allocating + self.launching + self.tiny + self.other
+    pub fn all(&self) -> u64 {
+        self.times.iter().map(|(_, time)| time).sum()
     }
 
     /// Where the time of a verdict was spent.
@@ -145,10 +124,6 @@ laptime_trace::words! {
 }
 
 impl VerdictKind {
-    /// The verdicts about the host. Among equals the last one is used.
-    pub const OF_HOST: [Self; 7] =
-        [Self::ColdStart, Self::Turnaround, Self::Launch, Self::Allocation, Self::Sync, Self::DataLoading, Self::Host];
-
     fn of(kind: PartKind) -> Option<Self> {
         match kind {
             PartKind::Kernels => None,
@@ -238,7 +213,8 @@ impl Verdict {
         let mut next: Vec<String> = Vec::new();
         next.extend(self.host.place.as_ref().map(|place| format!("shorten `{}`", place.innermost())));
         next.push("launch less (larger batches, fused operations, CUDA graphs, `torch.compile`)".to_owned());
-        if self.host.sync as f64 >= NOTABLE * self.host.all() as f64 && self.host.sync > 0 {
+        let sync = self.host.time(VerdictKind::Sync);
+        if sync as f64 >= NOTABLE * self.host.all() as f64 && sync > 0 {
             next.push("sync less (`laptime syncs`)".to_owned());
         }
         if self.host.place.is_none() {
@@ -269,8 +245,8 @@ pub fn verdict(parts: &[Part], host: HostSplit, basis: Basis) -> Verdict {
     let kind = kinds.into_iter().max_by_key(|kind| time(Some(*kind))).unwrap_or(Unexplained);
     let share = |time: u64| Some(time as f64 / rest as f64);
     if kind == Host {
-        let kind = VerdictKind::OF_HOST.into_iter().max_by_key(|kind| host.time(*kind)).unwrap_or(Host);
-        return judged(kind, share(host.time(kind)));
+        let (kind, time) = host.times.iter().copied().max_by_key(|(_, time)| *time).unwrap_or((Host, 0));
+        return judged(kind, share(time));
     }
     judged(kind, share(time(Some(kind))))
 }

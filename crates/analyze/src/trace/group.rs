@@ -65,12 +65,12 @@ impl Group {
     /// decides. It is a copy only if every operation moves data.
     fn of_fused(name: &str, plain: &str) -> Self {
         let words = || name.split(|letter: char| !letter.is_ascii_alphanumeric());
-        let has = |wanted: &[&str]| words().any(|word| wanted.contains(&word));
+        let has = |wanted: &str| words().any(|word| is_among(word, wanted));
         let fits = |group: Self| RULES.iter().any(|rule| rule.group == group && rule.fits(plain));
-        let is_norm = has(&["rsqrt"]) && has(&["mean", "pow", "var"]);
+        let is_norm = has("rsqrt") && has("mean pow var");
         match () {
             () if fits(Self::Communication) => Self::Communication,
-            () if fits(Self::Matmul) || has(&["convolution"]) => Self::Matmul,
+            () if fits(Self::Matmul) || has("convolution") => Self::Matmul,
             () if NOT_ATTENTION.iter().any(|part| name.contains(part)) => Self::Other,
             () if fits(Self::Attention) => Self::Attention,
             () if is_norm || fits(Self::Norm) => Self::Norm,
@@ -83,65 +83,23 @@ impl Group {
 }
 
 /// Operations in the name of a fused kernel that move data.
-const FUSED_COPIES: &[&str] = &[
-    "copy",
-    "clone",
-    "cat",
-    "stack",
-    "transpose",
-    "permute",
-    "contiguous",
-    "convert",
-    "fill",
-    "zeros",
-    "ones",
-    "full",
-];
+const FUSED_COPIES: &str = "copy clone cat stack transpose permute contiguous convert fill zeros ones full";
 
 /// Other words in the name of a fused kernel that only moves data: the kind of kernel, and views.
-const SAID_OF_COPIES: &[&str] = &[
-    "triton",
-    "cpp",
-    "poi",
-    "red",
-    "per",
-    "for",
-    "fused",
-    "to",
-    "t",
-    "unsafe",
-    "view",
-    "reshape",
-    "expand",
-    "slice",
-    "select",
-    "split",
-    "squeeze",
-    "unsqueeze",
-    "as",
-    "strided",
-    "unbind",
-    "alias",
-    "detach",
-    "lift",
-    "fresh",
-    "empty",
-    "like",
-    "new",
-    "element",
-    "type",
-    "repeat",
-    "flatten",
-    "unfold",
-    "scatter",
-];
+const SAID_OF_COPIES: &str = "triton cpp poi red per for fused to t unsafe view reshape expand slice select split squeeze unsqueeze as strided \
+     unbind alias detach lift fresh empty like new element type repeat flatten unfold scatter";
 
 fn is_said_of_a_copy(word: &str) -> bool {
     // Numbers that distinguish kernels, and argument types: `0d1d2de`.
     word.is_empty()
         || word.starts_with(|letter: char| letter.is_ascii_digit())
-        || FUSED_COPIES.contains(&word)
-        || SAID_OF_COPIES.contains(&word)
+        || is_among(word, FUSED_COPIES)
+        || is_among(word, SAID_OF_COPIES)
+}
+
+/// Whether a word is in a list of words with blanks between them.
+fn is_among(word: &str, list: &str) -> bool {
+    list.split(' ').any(|known| known == word)
 }
 
 #[cfg(test)]

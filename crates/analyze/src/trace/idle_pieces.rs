@@ -7,9 +7,13 @@ use laptime_trace::{Activity, SpanId, Trace, TrackId, activity::category};
 use crate::devices::{Devices, WorkKind};
 use crate::gap_cause::{Cause, Doing, Gap, Judge, Judged, whole_gaps};
 use crate::host_tree::{HostTree, HostWork};
-use crate::waits::{Found, Place};
+use crate::waits::Found;
 use crate::{
-    gap_verdict::HostSplit, intervals::Stretches, lap_unit::LapUnit, one_off::OneOffs, python_lines::loading_samples,
+    gap_verdict::{HostSplit, VerdictKind},
+    intervals::Stretches,
+    lap_unit::LapUnit,
+    one_off::OneOffs,
+    python_lines::loading_samples,
 };
 
 /// A host that is late by at most this much in a gap is busy launching; later ones do something else.
@@ -79,7 +83,7 @@ pub(crate) struct Splitter<'a> {
 impl<'a> Splitter<'a> {
     pub(crate) fn of(trace: &'a Trace, devices: &'a Devices, waits: &'a [Found], one_offs: &'a OneOffs) -> Self {
         let mut copied = HashMap::new();
-        let work = || devices.devices.iter().flat_map(|device| &device.work);
+        let work = || devices.work();
         for (work, launch) in work().filter_map(|work| Some((work, work.launch?))) {
             if work.kind == WorkKind::Copy {
                 let bytes = trace.span(work.id).copy_path().and_then(|path| path.bytes).unwrap_or(0);
@@ -143,14 +147,14 @@ impl<'a> Splitter<'a> {
                 continue;
             }
             found.add(IdleKind::Sync, reached, from, None);
-            found.add(self.sync_kind(&self.waits[wait], from), from, to, span_of(&self.waits[wait]));
+            found.add(self.sync_kind(&self.waits[wait], from), from, to, self.waits[wait].span());
             reached = to;
         }
         found.add(IdleKind::Sync, reached, gap.to, None);
     }
 
     fn sync_kind(&self, wait: &Found, from: u64) -> IdleKind {
-        let bytes = span_of(wait).and_then(|span| self.copied.get(&span).copied());
+        let bytes = wait.span().and_then(|span| self.copied.get(&span).copied());
         if self.one_offs.is_at(wait.track, from) {
             IdleKind::Starting
         } else if is_allocation(wait.name(self.trace)) {
@@ -263,16 +267,17 @@ impl IdlePieces {
             let pieces = self.pieces.iter().filter(|piece| kinds.contains(&piece.kind));
             pieces.map(|piece| of_host.length_within(piece.from, piece.to)).sum::<u64>()
         };
-        HostSplit {
-            sync: time(&[IdleKind::Sync, IdleKind::PageableCopy]),
-            loading: time(&[IdleKind::Loading]),
-            starting: time(&[IdleKind::Starting]),
-            allocating: time(&[IdleKind::Allocation]),
-            launching: time(&[IdleKind::Launch]),
-            tiny: time(&[IdleKind::Tiny]),
-            other: time(&[IdleKind::Host, IdleKind::Interpreter, IdleKind::Profiler]),
-            ..HostSplit::default()
-        }
+        // Among equals the last one is the verdict.
+        let times = vec![
+            (VerdictKind::ColdStart, time(&[IdleKind::Starting])),
+            (VerdictKind::Turnaround, time(&[IdleKind::Tiny])),
+            (VerdictKind::Launch, time(&[IdleKind::Launch])),
+            (VerdictKind::Allocation, time(&[IdleKind::Allocation])),
+            (VerdictKind::Sync, time(&[IdleKind::Sync, IdleKind::PageableCopy])),
+            (VerdictKind::DataLoading, time(&[IdleKind::Loading])),
+            (VerdictKind::Host, time(&[IdleKind::Host, IdleKind::Interpreter, IdleKind::Profiler])),
+        ];
+        HostSplit { times, ..HostSplit::default() }
     }
 }
 
@@ -280,13 +285,6 @@ impl IdlePieces {
 fn copy_behind(judge: &Judge<'_>, gap: &Gap) -> Option<SpanId> {
     let before = judge.before(gap).filter(|before| before.kind == WorkKind::Copy);
     Some(before.unwrap_or_else(|| judge.next(gap)).id)
-}
-
-fn span_of(wait: &Found) -> Option<SpanId> {
-    match wait.place {
-        Place::Span(id) => Some(id),
-        Place::Mark(..) => None,
-    }
 }
 
 /// Calls that allocate or free memory of a device, or pinned memory.

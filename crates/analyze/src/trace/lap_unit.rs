@@ -2,6 +2,7 @@
 
 use std::{borrow::Cow, collections::HashMap};
 
+use laptime_stats::spread::median_of;
 use laptime_trace::{Activity, LAP, Nanos, Span, SpanId, Trace, TrackId, Value};
 
 use crate::{devices::Devices, repeats::repeats};
@@ -94,6 +95,13 @@ impl LapUnit {
             None => self.at(start),
         }
     }
+
+    /// How often each lap is among `laps`, which are indices.
+    pub fn count(&self, laps: impl Iterator<Item = usize>) -> Vec<u64> {
+        let mut counts = vec![0; self.laps.len()];
+        laps.for_each(|at| counts[at] += 1);
+        counts
+    }
 }
 
 /// Finds the repeating unit: the given name, else laps of the program, steps of the profiler, repeated ranges that cover
@@ -150,8 +158,7 @@ const LEAST_WITH_PROLOGUE: usize = 4;
 fn without_prologue(mut unit: LapUnit) -> LapUnit {
     if unit.laps.len() >= LEAST_WITH_PROLOGUE {
         let length = |lap: &LapTime| (lap.end - lap.start) as f64;
-        let others: Vec<f64> = unit.laps[1..].iter().map(length).collect();
-        let median = laptime_stats::spread::median(&others).unwrap_or(0.0);
+        let median = median_of(unit.laps[1..].iter().map(length)).unwrap_or(0.0);
         if length(&unit.laps[0]) < PROLOGUE * median {
             unit.laps.remove(0);
         }

@@ -117,29 +117,35 @@ pub struct Trend {
 
 /// Finds the repeating unit and describes its laps.
 pub fn laps(trace: &Trace, wanted: Option<&str>) -> Result<Laps, NoLaps> {
-    laps_of(&Prepared::of(trace), wanted)
+    Prepared::of(trace).laps(wanted)
 }
 
-/// The same for a prepared trace.
-pub(crate) fn laps_of(prepared: &Prepared<'_>, wanted: Option<&str>) -> Result<Laps, NoLaps> {
-    let Prepared { trace, devices, waits, overview } = prepared;
-    let unit = lap_unit(trace, devices, wanted)?;
-    let mut laps = each(trace, devices, &unit, waits);
-    let lengths: Vec<f64> = laps.iter().map(|lap| lap.length() as f64).collect();
-    let cold = cold_laps(&lengths);
-    let limit = slow_limit(&lengths[cold..]);
-    for (at, lap) in laps.iter_mut().enumerate() {
-        lap.is_cold = at < cold;
-        lap.is_slow = at >= cold && limit.is_some_and(|limit| lap.length() as f64 > limit);
+impl Prepared<'_> {
+    /// The laps, see [`laps`].
+    ///
+    /// # Errors
+    ///
+    /// If nothing repeats, or the named lap is not in the trace.
+    pub fn laps(&self, wanted: Option<&str>) -> Result<Laps, NoLaps> {
+        let Prepared { trace, devices, waits, overview } = self;
+        let unit = lap_unit(trace, devices, wanted)?;
+        let mut laps = each(trace, devices, &unit, waits);
+        let lengths: Vec<f64> = laps.iter().map(|lap| lap.length() as f64).collect();
+        let cold = cold_laps(&lengths);
+        let limit = slow_limit(&lengths[cold..]);
+        for (at, lap) in laps.iter_mut().enumerate() {
+            lap.is_cold = at < cold;
+            lap.is_slow = at >= cold && limit.is_some_and(|limit| lap.length() as f64 > limit);
+        }
+        let figures = figures(&laps[cold..]).ok_or(NoLaps::NothingRepeats)?;
+        let slow = slow(&laps, &Parts::of(trace, devices, &unit), cold);
+        let trend = trend(&lengths[cold..], figures.length.median);
+        let (name, source, others) = (unit.name, unit.source, unit.others);
+        let begin = trace.bounds().map_or(0, |(first, _)| first.0);
+        let is_stages = devices.devices.iter().any(|device| device.is_stages);
+        let (overview, devices) = (overview.clone(), devices.devices.len());
+        Ok(Laps { name, source, others, laps, cold, figures, limit, slow, trend, begin, devices, is_stages, overview })
     }
-    let figures = figures(&laps[cold..]).ok_or(NoLaps::NothingRepeats)?;
-    let slow = slow(&laps, &Parts::of(trace, devices, &unit), cold);
-    let trend = trend(&lengths[cold..], figures.length.median);
-    let (name, source, others) = (unit.name, unit.source, unit.others);
-    let begin = trace.bounds().map_or(0, |(first, _)| first.0);
-    let is_stages = devices.devices.iter().any(|device| device.is_stages);
-    let (overview, devices) = (overview.clone(), devices.devices.len());
-    Ok(Laps { name, source, others, laps, cold, figures, limit, slow, trend, begin, devices, is_stages, overview })
 }
 
 /// The length above which a lap is slow.
@@ -161,7 +167,6 @@ fn figures(laps: &[Lap]) -> Option<LapFigures> {
     let length = summary(laps.iter().map(|lap| Some(lap.length())))?;
     let if_any = |summary: Option<Summary>| summary.filter(|summary| summary.max > 0.0);
     let share = |lap: &Lap| Some(lap.busy? as f64 / lap.length().max(1) as f64);
-    let shares: Vec<f64> = laps.iter().filter_map(share).collect();
     Some(LapFigures {
         length,
         period: summary(laps.windows(2).map(|pair| Some(pair[1].start.saturating_sub(pair[0].start)))),
@@ -170,7 +175,7 @@ fn figures(laps: &[Lap]) -> Option<LapFigures> {
         waiting: if_any(summary(laps.iter().map(|lap| Some(lap.waiting)))),
         launches: if_any(summary(laps.iter().map(|lap| lap.launches))),
         waits: if_any(summary(laps.iter().map(|lap| Some(lap.waits)))),
-        busy_share: spread::median(&shares),
+        busy_share: spread::median_of(laps.iter().filter_map(share)),
     })
 }
 

@@ -114,12 +114,8 @@ fn queue(trace: &Trace, device: &DeviceWork) -> Option<(f64, f64)> {
 }
 
 fn per_lap(trace: &Trace, device: &DeviceWork, firsts: &[usize], unit: &LapUnit) -> Option<(u64, f64, u64)> {
-    let mut counts = vec![0_u64; unit.laps.len()];
-    for work in firsts.iter().map(|&at| &device.work[at]) {
-        if let Some(lap) = unit.of_work(trace, work.start, work.launch) {
-            counts[lap] += 1;
-        }
-    }
+    let works = firsts.iter().map(|&at| &device.work[at]);
+    let counts = unit.count(works.filter_map(|work| unit.of_work(trace, work.start, work.launch)));
     // Laps in which recording was paused miss launches.
     let pauses = pauses(trace);
     let is_recorded = |at: &usize| pauses.length_within(unit.laps[*at].start, unit.laps[*at].end) == 0;

@@ -12,7 +12,7 @@ use crate::devices::{Work, WorkKind, uncertainty};
 use crate::gap_cause::{LAUNCH, TURNAROUND};
 use crate::{
     group::Group, host_tree::is_loading, idle_pieces::is_allocation, intervals::Stretches, timeline::Timeline,
-    waits::Place,
+    waits::Found,
 };
 
 /// How many pieces of work are searched for the one that a sync waited for.
@@ -169,11 +169,9 @@ impl<'a> Graph<'a> {
             let during = &moments[moments.partition_point(|(at, _)| *at < start)..];
             !during.iter().take_while(|(at, _)| *at < end).any(|(_, other)| *other != track)
         };
-        let waits = self.timeline.waits.iter().filter_map(|wait| match wait.place {
-            Place::Span(span) => Some((span, wait.track, wait.start, wait.end?)),
-            Place::Mark(..) => None,
-        });
-        waits.filter(|(_, track, start, end)| blocks(*track, *start, *end)).map(|(span, ..)| span).collect()
+        let blocking =
+            self.timeline.waits.iter().filter(|wait| wait.end.is_some_and(|end| blocks(wait.track, wait.start, end)));
+        blocking.filter_map(Found::span).collect()
     }
 
     /// The processes whose threads launch side by side. Threads that take turns, as in a backward pass, are one chain.

@@ -23,7 +23,7 @@ pub fn stage_figures(trace: &Trace) -> Vec<Option<f64>> {
     let is_on_host = |track| !trace.track(track).kind.is_device();
     let roots = trace.roots().filter(|span| is_on_host(span.track));
     let host = Stretches::union(roots.map(|span| (span.start.0, span.end().0)).collect());
-    let work = devices.devices.iter().flat_map(|device| &device.work);
+    let work = devices.work();
     let busy = Stretches::union(work.map(|work| (work.start, work.end)).collect());
     let waits = waits(trace, &devices);
     let has_devices = !devices.devices.is_empty();

@@ -95,9 +95,11 @@ pub fn stages(trace: &Trace) -> Stages {
     tree.stages(&overview)
 }
 
-/// The same for a prepared trace.
-pub(crate) fn stages_of(prepared: &Prepared<'_>) -> Stages {
-    Tree::of(prepared.trace, &prepared.devices.activities).stages(&prepared.overview)
+impl Prepared<'_> {
+    /// The stage tree, see [`stages`].
+    pub fn stages(&self) -> Stages {
+        Tree::of(self.trace, &self.devices.activities).stages(&self.overview)
+    }
 }
 
 type Children = HashMap<(Option<usize>, NameId, bool), usize>;

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use laptime_trace::{NameId, Nanos, Trace};
 
 use crate::devices::{DeviceWork, Devices};
-use crate::diagnose::{Diagnosis, diagnose_of};
+use crate::diagnose::{Diagnosis, FindingLimits, diagnose_of};
 use crate::gaps::{DeviceGaps, gaps_of};
 use crate::overlap::{DeviceOverlap, overlap_of};
 use crate::timeline::{Prepared, Timeline};
@@ -35,24 +35,26 @@ pub struct DeviceSummary {
     pub groups: Vec<(Group, Nanos)>,
 }
 
-/// Summarises a trace, from one reading of it.
-pub(crate) fn summary_of(prepared: &Prepared<'_>) -> TraceSummary {
-    let Prepared { trace, devices, .. } = prepared;
-    // Only a lap that was asked for can be missing.
-    let timeline = Timeline::of(prepared, None).expect("no lap was asked for");
-    let gaps = gaps_of(&timeline, 0).devices;
-    let overlap = overlap_of(trace, devices, timeline.overview.clone()).devices;
-    let figures = std::iter::zip(gaps, overlap);
-    let of_device = |(device, (gaps, overlap)): (&DeviceWork, _)| DeviceSummary {
-        number: device.number,
-        gaps,
-        overlap,
-        groups: groups(trace, devices, device),
-    };
-    TraceSummary {
-        devices: std::iter::zip(&devices.devices, figures).map(of_device).collect(),
-        diagnosis: diagnose_of(&timeline, &[], None),
-        overview: timeline.overview.clone(),
+impl Prepared<'_> {
+    /// Summarises the trace: one row per device, and the bottlenecks.
+    pub fn summary(&self) -> TraceSummary {
+        let Prepared { trace, devices, .. } = self;
+        // Only a lap that was asked for can be missing.
+        let timeline = Timeline::of(self, None).expect("no lap was asked for");
+        let gaps = gaps_of(&timeline, 0).devices;
+        let overlap = overlap_of(trace, devices, timeline.overview.clone()).devices;
+        let figures = std::iter::zip(gaps, overlap);
+        let of_device = |(device, (gaps, overlap)): (&DeviceWork, _)| DeviceSummary {
+            number: device.number,
+            gaps,
+            overlap,
+            groups: groups(trace, devices, device),
+        };
+        TraceSummary {
+            devices: std::iter::zip(&devices.devices, figures).map(of_device).collect(),
+            diagnosis: diagnose_of(Some(&timeline), &[], None, &FindingLimits::default()),
+            overview: timeline.overview.clone(),
+        }
     }
 }
 

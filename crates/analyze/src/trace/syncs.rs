@@ -17,12 +17,13 @@ pub use self::{
     groups::WaitGroup,
     places::{WaitPlace, WaitPlaces, wait_places},
 };
+use crate::devices::{Devices, launches_of};
 use crate::fleet::{Figure, Unit};
 use crate::lap_unit::{LapSource, LapTime, LapUnit, NoLaps, lap_names};
 use crate::timeline::{Prepared, Timeline};
 pub use crate::waits::WaitKind;
 use crate::waits::{Found, waiting};
-use crate::{devices::Devices, intervals::Stretches, overview::Overview, quantile::median_with_zeros};
+use crate::{intervals::Stretches, overview::Overview, quantile::median_with_zeros};
 
 /// The syncs of a trace.
 #[derive(Debug, Clone, PartialEq)]
@@ -229,10 +230,7 @@ fn lap_waits(trace: &Trace, unit: &LapUnit, found: &[Found], waits: &[Wait]) -> 
 }
 
 fn waiting_thread(trace: &Trace, devices: &Devices, waits: &[Found]) -> Option<WaitingThread> {
-    let mut launches: HashMap<TrackId, u64> = HashMap::new();
-    for launch in devices.devices.iter().flat_map(|device| &device.work).filter_map(|work| work.launch) {
-        *launches.entry(trace.span(launch).track).or_default() += 1;
-    }
+    let launches = launches_of(trace, devices.work());
     let mut waited: HashMap<TrackId, Vec<(u64, u64)>> = HashMap::new();
     for wait in waits {
         waited.entry(wait.track).or_default().push((wait.start, wait.end.unwrap_or(wait.start)));

@@ -7,18 +7,14 @@ use laptime_trace::run::{CaseResult, Peaks};
 
 use crate::check::check;
 use crate::devices::{Devices, devices};
-use crate::diagnose::{Diagnosis, diagnose_of};
+use crate::diagnose::{Diagnosis, FindingLimits, diagnose_of};
 use crate::gap_cause::{Gap, Judged, judged_gaps};
 use crate::gaps::{Gaps, gaps_of};
 use crate::idle_pieces::{IdlePieces, Splitter};
 use crate::lap_unit::{LapUnit, NoLaps, unit_if_any};
-use crate::laps::{Laps, laps_of};
 use crate::one_off::OneOffs;
 use crate::overview::{Overview, overview_of};
-use crate::stages::{Stages, stages_of};
-use crate::summary::{TraceSummary, summary_of};
 use crate::syncs::{Syncs, syncs_of};
-use crate::top::{Top, top_of};
 use crate::waits::{Found, waits};
 
 /// Two analyses of one trace, on two threads if it is large.
@@ -52,37 +48,13 @@ impl<'a> Prepared<'a> {
         Self { trace, devices, waits, overview }
     }
 
-    /// See [`stages`](fn@crate::stages).
-    pub fn stages(&self) -> Stages {
-        stages_of(self)
-    }
-
-    /// See [`top`](fn@crate::top).
-    pub fn top(&self) -> Top {
-        top_of(self)
-    }
-
-    /// See [`laps`](fn@crate::laps).
-    ///
-    /// # Errors
-    ///
-    /// If nothing repeats, or the named lap is not in the trace.
-    pub fn laps(&self, wanted: Option<&str>) -> Result<Laps, NoLaps> {
-        laps_of(self, wanted)
-    }
-
-    /// Summarises the trace: one row per device, and the bottlenecks.
-    pub fn summary(&self) -> TraceSummary {
-        summary_of(self)
-    }
-
     /// Answers `diagnose`, `gaps`, `syncs` and where each gap is, all at once. `most` is the number of gaps to list.
     pub fn waiting(&self, results: &[CaseResult], peaks: Option<&Peaks>, most: usize) -> Waiting {
         let devices = &self.devices.devices;
         // Only a lap that was asked for can be missing.
         let timeline = Timeline::of(self, None).expect("no lap was asked for");
         let gaps = || (!devices.is_empty()).then(|| gaps_of(&timeline, most));
-        let diagnosis = || diagnose_of(&timeline, results, peaks);
+        let diagnosis = || diagnose_of(Some(&timeline), results, peaks, &FindingLimits::default());
         let ((gaps, syncs), diagnosis) = at_once(self.trace, || (gaps(), syncs_of(&timeline)), diagnosis);
         let idle = std::iter::zip(devices, timeline.idle).map(|(device, idle)| (device.name.clone(), idle.gaps));
         Waiting { diagnosis, gaps, syncs, idle: idle.collect() }

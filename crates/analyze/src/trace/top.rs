@@ -133,30 +133,32 @@ pub struct GroupTime {
 ///
 /// If devices have kernels or copies, these are the device rows; stages on a stream are no work.
 pub fn top(trace: &Trace) -> Top {
-    top_of(&Prepared::of(trace))
+    Prepared::of(trace).top()
 }
 
-/// The same for a prepared trace.
-pub(crate) fn top_of(prepared: &Prepared<'_>) -> Top {
-    let Prepared { trace, devices, overview, .. } = prepared;
-    let mut rows = Rows::gather(trace, devices);
-    let launched = Launched::of(trace, devices, &rows);
-    if launched.has_work {
-        rows.take_device_times(&launched);
+impl Prepared<'_> {
+    /// The names, see [`top`].
+    pub fn top(&self) -> Top {
+        let Prepared { trace, devices, overview, .. } = self;
+        let mut rows = Rows::gather(trace, devices);
+        let launched = Launched::of(trace, devices, &rows);
+        if launched.has_work {
+            rows.take_device_times(&launched);
+        }
+        let host = total(rows.rows.iter().filter(|row| !row.kind.is_on_device()).map(Row::own));
+        let stages = total(rows.rows.iter().filter(|row| row.kind.is_on_device()).map(Row::own));
+        let device = if launched.has_work { launched.busy } else { stages };
+        let groups = groups(&rows, &launched, host, device);
+        let operation = |(at, row): (usize, Row)| {
+            let all = if row.kind.is_on_device() { device } else { host };
+            row.operation(trace, all, launched.own[at], launched.total[at])
+        };
+        let mut operations: Vec<Operation> = rows.rows.into_iter().enumerate().map(operation).collect();
+        operations.sort_by(|a, b| (b.own, &a.name, a.kind).cmp(&(a.own, &b.name, b.kind)));
+        let device = (!devices.devices.is_empty()).then_some(Nanos(device));
+        let of_profiler = rows.of_profiler.map(|(name, count)| (trace.name(name).to_owned(), count));
+        Top { operations, groups, device, of_profiler, overview: overview.clone() }
     }
-    let host = total(rows.rows.iter().filter(|row| !row.kind.is_on_device()).map(Row::own));
-    let stages = total(rows.rows.iter().filter(|row| row.kind.is_on_device()).map(Row::own));
-    let device = if launched.has_work { launched.busy } else { stages };
-    let groups = groups(&rows, &launched, host, device);
-    let operation = |(at, row): (usize, Row)| {
-        let all = if row.kind.is_on_device() { device } else { host };
-        row.operation(trace, all, launched.own[at], launched.total[at])
-    };
-    let mut operations: Vec<Operation> = rows.rows.into_iter().enumerate().map(operation).collect();
-    operations.sort_by(|a, b| (b.own, &a.name, a.kind).cmp(&(a.own, &b.name, b.kind)));
-    let device = (!devices.devices.is_empty()).then_some(Nanos(device));
-    let of_profiler = rows.of_profiler.map(|(name, count)| (trace.name(name).to_owned(), count));
-    Top { operations, groups, device, of_profiler, overview: overview.clone() }
 }
 
 /// Whether a span belongs to the profiler itself, which torch.profiler writes from its start to its stop.
@@ -245,7 +247,7 @@ fn work_of_devices(trace: &Trace, devices: &Devices) -> Option<Vec<bool>> {
         return None;
     }
     let mut is_work = vec![false; trace.span_count()];
-    for work in devices.devices.iter().flat_map(|device| &device.work) {
+    for work in devices.work() {
         is_work[work.id.index()] = true;
     }
     Some(is_work)

@@ -38,10 +38,23 @@ pub struct Found {
 
 impl Found {
     /// The call, or the name that the program gave the sync.
-    pub fn name<'t>(&self, trace: &'t Trace) -> &'t str {
+    pub fn name_id(&self, trace: &Trace) -> NameId {
         match self.place {
-            Place::Span(id) => trace.name(trace.span_name(id)),
-            Place::Mark(_, name) => trace.name(name),
+            Place::Span(id) => trace.span_name(id),
+            Place::Mark(_, name) => name,
+        }
+    }
+
+    /// The same as a text.
+    pub fn name<'t>(&self, trace: &'t Trace) -> &'t str {
+        trace.name(self.name_id(trace))
+    }
+
+    /// Its span; none for a mark.
+    pub fn span(&self) -> Option<SpanId> {
+        match self.place {
+            Place::Span(id) => Some(id),
+            Place::Mark(..) => None,
         }
     }
 }
@@ -149,7 +162,7 @@ struct Done {
 impl<'a> Evidence<'a> {
     fn of(trace: &'a Trace, devices: &Devices) -> Self {
         let mut done: HashMap<SpanId, Done> = HashMap::new();
-        let work = || devices.devices.iter().flat_map(|device| &device.work);
+        let work = || devices.work();
         for (work, launch) in work().filter_map(|work| Some((work, work.launch?))) {
             if work.kind == WorkKind::Copy {
                 let known = done.entry(launch).or_default();

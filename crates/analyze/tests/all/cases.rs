@@ -20,8 +20,8 @@ fn one_process_is_summed_up_by_its_takes() {
     let wall = only(&[measured(1, 0, iterations.clone())]).wall;
     let sorted = Sorted::<f64>::from_unsorted(iterations.iter().map(|&iteration| iteration as f64).collect()).unwrap();
     let summary = Summary::of(&sorted, 1).unwrap();
-    assert_eq!((wall.n, wall.processes, wall.median, wall.mean), (30, 1, summary.median, summary.mean));
-    assert_eq!((wall.std, wall.min, wall.p95, wall.p99), (summary.std, summary.min, summary.p95, None));
+    assert_eq!((wall.all.n, wall.processes, wall.median, wall.all.mean), (30, 1, summary.median, summary.mean));
+    assert_eq!((wall.all.std, wall.all.min, wall.all.p95, wall.all.p99), (summary.std, summary.min, summary.p95, None));
     assert!(wall.interval.is_some() && wall.between.is_none() && wall.within.is_some());
 }
 
@@ -33,7 +33,7 @@ fn several_processes_are_summed_up_as_a_group() {
         .map(|result| result.measured().unwrap().wall_ns.iter().map(|&iteration| iteration as f64).collect::<Vec<_>>());
     let group = Group::new(&iterations.collect::<Vec<_>>()).unwrap();
     let wall = only(&results).wall;
-    assert_eq!((wall.n, wall.processes, wall.median), (120, 6, group.typical()));
+    assert_eq!((wall.all.n, wall.processes, wall.median), (120, 6, group.typical()));
     assert_eq!((wall.between, wall.within), (group.between(), group.within()));
 }
 
@@ -43,7 +43,7 @@ fn a_case_is_told_by_workload_device_and_values() {
     results.push(CaseResult { device: "cuda:0".into(), ..measured(1, 0, vec![5]) });
     results.push(CaseResult { workload: "copy".into(), ..measured(1, 0, vec![5]) });
     let sizes =
-        cases(&results, None).cases.iter().map(|case| case.measured.clone().unwrap().wall.n).collect::<Vec<_>>();
+        cases(&results, None).cases.iter().map(|case| case.measured.clone().unwrap().wall.all.n).collect::<Vec<_>>();
     assert_eq!(sizes, [2, 1, 1, 1]);
 }
 
@@ -78,7 +78,7 @@ fn metrics_are_summed_up_over_the_takes_that_have_one() {
     ];
     let found = only(&[result(1, 0, Outcome::Measured(Measured { metrics, ..took(vec![1, 2, 3, 4]) }))]);
     assert_eq!(found.metrics.len(), 1);
-    assert_eq!((found.metrics[0].figures.n, found.metrics[0].figures.median), (2, 4.0));
+    assert_eq!((found.metrics[0].figures.all.n, found.metrics[0].figures.median), (2, 4.0));
 }
 
 #[test]

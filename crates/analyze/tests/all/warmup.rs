@@ -5,7 +5,7 @@ use laptime_analyze::{Advice, Answer, WarmUp, WarmUpProcess, warmup};
 use laptime_trace::run::{CaseResult, Measured, Outcome};
 
 fn only(results: &[CaseResult]) -> WarmUp {
-    let mut found = warmup(results).cases;
+    let mut found = warmup(results);
     assert_eq!(found.len(), 1);
     found.remove(0)
 }

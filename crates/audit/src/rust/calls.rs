@@ -107,86 +107,29 @@ pub fn is_read(rules: &Rules, expression: &Expr) -> bool {
 }
 
 /// Adaptors that only iterators have; they call their closure for every element.
-const ADAPTORS: [&str; 33] = [
-    "all",
-    "any",
-    "by_key",
-    "dedup_by",
-    "dedup_by_key",
-    "filter_map",
-    "find_map",
-    "flat_map",
-    "fold",
-    "for_each",
-    "from_fn",
-    "map_while",
-    "max_by",
-    "max_by_key",
-    "min_by",
-    "min_by_key",
-    "partition",
-    "position",
-    "reduce",
-    "retain",
-    "retain_mut",
-    "rposition",
-    "scan",
-    "skip_while",
-    "sort_by",
-    "sort_by_cached_key",
-    "sort_by_key",
-    "sort_unstable_by",
-    "sort_unstable_by_key",
-    "take_while",
-    "try_fold",
-    "try_for_each",
-    "successors",
-];
+const ADAPTORS: &str = "all any by_key dedup_by dedup_by_key filter_map find_map flat_map fold for_each from_fn map_while max_by \
+     max_by_key min_by min_by_key partition position reduce retain retain_mut rposition scan skip_while sort_by \
+     sort_by_cached_key sort_by_key sort_unstable_by sort_unstable_by_key take_while try_fold try_for_each successors";
 
 /// Adaptors that `Option` and `Result` have too; there they call the closure once.
-const SHARED_ADAPTORS: [&str; 4] = ["map", "filter", "inspect", "find"];
+const SHARED_ADAPTORS: &str = "map filter inspect find";
 
 /// Methods that return an iterator.
-const ITERATORS: [&str; 26] = [
-    "iter",
-    "iter_mut",
-    "into_iter",
-    "par_iter",
-    "par_iter_mut",
-    "into_par_iter",
-    "chars",
-    "bytes",
-    "lines",
-    "windows",
-    "chunks",
-    "chunks_exact",
-    "par_chunks",
-    "enumerate",
-    "zip",
-    "rev",
-    "keys",
-    "values",
-    "drain",
-    "split",
-    "split_whitespace",
-    "skip",
-    "take",
-    "step_by",
-    "chain",
-    "cloned",
-];
+const ITERATORS: &str = "iter iter_mut into_iter par_iter par_iter_mut into_par_iter chars bytes lines windows chunks chunks_exact \
+     par_chunks enumerate zip rev keys values drain split split_whitespace skip take step_by chain cloned";
 
 /// Whether a method calls its closures for every element of its receiver.
 pub fn goes_through(method: &str, receiver: &Expr) -> bool {
+    let is_among = |name: &str, list: &str| list.split(' ').any(|known| known == name);
     let is_iterator = || {
         chain(receiver).any(|link| match link {
             Expr::MethodCall(call) => {
                 let name = call.method.to_string();
-                ITERATORS.contains(&name.as_str()) || ADAPTORS.contains(&name.as_str())
+                is_among(&name, ITERATORS) || is_among(&name, ADAPTORS)
             }
             Expr::Range(_) => true,
             _ => false,
         })
     };
-    ADAPTORS.contains(&method) || SHARED_ADAPTORS.contains(&method) && is_iterator()
+    is_among(method, ADAPTORS) || is_among(method, SHARED_ADAPTORS) && is_iterator()
 }

@@ -94,7 +94,7 @@ fn compare_runs(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
     let how = Comparing { metric: args.metric.clone(), threshold: args.threshold.map(|share| share.0) };
     let compared = laptime_analyze::compare(&as_side(&a), &as_side(&b), &how);
     args.output.write(&laptime_report::tables::compare(&compared), out)?;
-    if compared.tally().compared() == 0 {
+    if compared.tally().all() == 0 {
         let hint = "both runs must have measured the same cases; the table shows what is missing";
         return refuse("no case could be compared", hint);
     }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::{fs, io::Write};
 
 use anyhow::Context;
-use laptime_analyze::{ColdProcess, WarmUpStudy};
+use laptime_analyze::{ColdProcess, WarmUpRows};
 use laptime_bench::{Case, CaseResult, GivenSettings, Job, WarmUp};
 use laptime_report::{Format, tables};
 use laptime_stats::Rng;
@@ -69,7 +69,7 @@ pub fn run(app: &App, request: &Request, out: &mut dyn Write) -> anyhow::Result<
         outside.push(path.to_owned());
     }
     run_folder::say_saved(&folder, &outside);
-    let has_failed = answer.cases.iter().any(|case| case.rows.iter().any(|row| row.iterations.is_none()));
+    let has_failed = answer.iter().any(|case| case.rows.iter().any(|row| row.iterations.is_none()));
     Ok(if has_failed { Status::BadNews } else { Status::Done })
 }
 
@@ -84,7 +84,7 @@ fn show(order: &Order<'_>, numbers: &[usize], request: &Request, out: &mut dyn W
 }
 
 /// Prints the cold start of a fresh process, and saves it for machine formats.
-fn show_cold_start(answer: &WarmUpStudy, folder: &Path, request: &Request, out: &mut dyn Write) -> anyhow::Result<()> {
+fn show_cold_start(answer: &[WarmUpRows], folder: &Path, request: &Request, out: &mut dyn Write) -> anyhow::Result<()> {
     let Some(table) = tables::cold_start(answer) else {
         warn("no process wrote a readable trace, so the cost of the first iteration cannot be broken down");
         return Ok(());

@@ -238,7 +238,7 @@ fn lines(case: &CaseFigures, measured: &MeasuredFigures) -> Vec<String> {
         ),
         format!("Parameters: {}", thousands(&fact("parameters"))),
     ];
-    lines.extend(times(measured.wall.mean, measured.wall.std, measured.wall.n));
+    lines.extend(times(measured.wall.all.mean, measured.wall.all.std, measured.wall.all.n));
     lines
 }
 

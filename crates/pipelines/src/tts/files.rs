@@ -31,7 +31,7 @@ fn record(answer: &Cases, settings: &Settings) -> Value {
     json!({
         "device": first.map(|case| case.id.device.clone()),
         "model_dir": first.map(|case| text(case, "model")),
-        "iterations": iterations(settings).or_else(|| first.and_then(|case| Some(case.measured.as_ref()?.wall.n))),
+        "iterations": iterations(settings).or_else(|| first.and_then(|case| Some(case.measured.as_ref()?.wall.all.n))),
         "results": answer.cases.iter().map(of_case).collect::<Vec<_>>(),
     })
 }
@@ -46,8 +46,8 @@ fn iterations(settings: &Settings) -> Option<usize> {
 fn of_case(case: &CaseFigures) -> Value {
     let label = axis(case, "label");
     let Some(measured) = &case.measured else { return json!({ "label": label, "error": case.outcome() }) };
-    let (wall, ms) = (&measured.wall, |nanos: f64| nanos / 1e6);
-    let mean = |name: &str| measured.metric(name).map(|figures| figures.mean);
+    let (wall, ms) = (&measured.wall.all, |nanos: f64| nanos / 1e6);
+    let mean = |name: &str| measured.metric(name).map(|figures| figures.all.mean);
     let frames = fact(measured, "frames_made");
     let is_streamed = case.id.case.get("streaming").is_some_and(|streaming| streaming.to_string() == "true");
     json!({
@@ -69,7 +69,7 @@ fn of_case(case: &CaseFigures) -> Value {
 }
 
 fn stages(measured: &MeasuredFigures) -> Value {
-    let mean = |name: &str| measured.metric(name).map(|figures| figures.mean);
+    let mean = |name: &str| measured.metric(name).map(|figures| figures.all.mean);
     json!({
         "prefill_ms": mean("prefill_ms"),
         "generation_ms": mean("generation_ms"),

@@ -1,46 +1,43 @@
 //! Attention in the columns of Nano XYZ, one row per kind, then further columns.
 
-use laptime_analyze::{CaseFigures, CaseId, MeasuredFigures, Profiling, ScalingSeries};
-use laptime_trace::run::Case;
+use laptime_analyze::{CaseFigures, CaseId, MeasuredFigures, Profiling, ScalingSeries, grouped};
 
 use super::{labels::Labels, largest, mean, megabytes, smallest};
-use crate::{Cell, Column, Table, tables::lengths};
+use crate::{Cell, Table, table::table, tables::lengths};
 
 /// The axes that a summary averages over.
 const ALONG: [&str; 2] = ["seq_len", "test"];
 
-/// The columns of Nano XYZ in its order, then further columns.
-const COLUMNS: [&str; 16] = [
-    "Attention Type",
-    "Avg Latency (ms)",
-    "Avg Memory (MB)",
-    "Max Memory (MB)",
-    "Avg Sparsity",
-    "Setting",
-    "Lengths",
-    "Cases",
-    "Not Measured",
-    "Time Exponent",
-    "Memory Exponent",
-    "Max TFLOP/s",
-    "Best x Limit",
-    "Avg Build (ms)",
-    "Avg Mass Kept",
-    "Avg Output Error",
-];
-
-/// Lays out attention, one row per kind. None if there is none.
+/// Lays out attention, one row per kind: the columns of Nano XYZ in its order, then further columns. None if there is none.
 ///
 /// Averages are over the measured lengths, so rows with other lengths are not comparable. Sparsity is the share of causal
 /// entries that are not computed.
 pub fn attention_summary(answer: &Profiling) -> Option<Table> {
     let part = &answer.attention;
     let labels = Labels::of(part.cases.iter().map(|case| &case.id), &["attention"]);
-    let mut table = Table::new("attention_summary", COLUMNS.map(|name| Column::new(name, name)));
-    for cases in by_series(&part.cases) {
+    let mut table = table!("attention_summary", by_series(&part.cases), cases: Together<'_> => {
         let series = part.scaling.series.iter().find(|series| series.id == cases.id);
-        table.push(row(&cases, &labels, series));
-    }
+        let numbers = |name: &'static str| cases.measured().filter_map(move |measured| measured.number(name));
+        let memory = || cases.measured().filter_map(|measured| Some(megabytes(measured.peak_bytes? as f64)));
+        let exponent = |of: fn(&ScalingSeries) -> Option<f64>| Cell::number(series.and_then(of));
+    } [
+        ("Attention Type") => Cell::text(labels.kind(&cases.id.case)),
+        ("Avg Latency (ms)") => mean(cases.measured().map(|measured| measured.wall.median / 1e6)),
+        ("Avg Memory (MB)") => mean(memory()),
+        ("Max Memory (MB)") => largest(memory()),
+        ("Avg Sparsity") => mean(numbers("sparsity")),
+        ("Setting") => Cell::text(labels.setting(&cases.id)),
+        ("Lengths") => Cell::text(cases.lengths()),
+        ("Cases") => Cell::count(cases.cases.len()),
+        ("Not Measured") => cases.unmeasured(),
+        ("Time Exponent") => exponent(|series| Some(series.time.overall?.value)),
+        ("Memory Exponent") => exponent(|series| Some(series.memory.overall?.value)),
+        ("Max TFLOP/s") => largest(numbers("tflop_s")),
+        ("Best x Limit") => smallest(cases.measured().filter_map(|measured| measured.limits?.x_limit)),
+        ("Avg Build (ms)") => mean(numbers("build_ms")),
+        ("Avg Mass Kept") => mean(numbers("mass_kept")),
+        ("Avg Output Error") => mean(numbers("output_error")),
+    ]);
     if table.rows.is_empty() {
         return None;
     }
@@ -77,48 +74,7 @@ impl<'a> Together<'a> {
 }
 
 /// Groups cases that differ only in length, in order of first appearance.
-pub(super) fn by_series(cases: &[CaseFigures]) -> Vec<Together<'_>> {
-    let mut found: Vec<Together<'_>> = Vec::new();
-    let mut places = std::collections::HashMap::new();
-    for case in cases {
-        let id = without_length(&case.id);
-        let key = (id.workload.clone(), id.device.clone(), id.case.to_string());
-        let place = *places.entry(key).or_insert(found.len());
-        if place == found.len() {
-            found.push(Together { id, cases: Vec::new() });
-        }
-        found[place].cases.push(case);
-    }
-    found
-}
-
-fn without_length(id: &CaseId) -> CaseId {
-    let kept = id.case.values().filter(|(axis, _)| !ALONG.contains(axis));
-    let case = Case::new(kept.map(|(axis, value)| (axis.to_owned(), value.clone())).collect());
-    CaseId { case, ..id.clone() }
-}
-
-fn row(cases: &Together<'_>, labels: &Labels<'_>, series: Option<&ScalingSeries>) -> Vec<Cell> {
-    let numbers = |name: &'static str| cases.measured().filter_map(move |measured| measured.number(name));
-    let memory = || cases.measured().filter_map(|measured| Some(megabytes(measured.peak_bytes? as f64)));
-    let limits = cases.measured().filter_map(|measured| measured.limits?.x_limit);
-    let exponent = |of: fn(&ScalingSeries) -> Option<f64>| Cell::from(series.and_then(of).map(Cell::Number));
-    vec![
-        Cell::text(labels.kind(&cases.id.case)),
-        mean(cases.measured().map(|measured| measured.wall.median / 1e6)),
-        mean(memory()),
-        largest(memory()),
-        mean(numbers("sparsity")),
-        Cell::text(labels.setting(&cases.id)),
-        Cell::text(cases.lengths()),
-        Cell::Count(cases.cases.len() as u64),
-        cases.unmeasured(),
-        exponent(|series| Some(series.time.overall?.value)),
-        exponent(|series| Some(series.memory.overall?.value)),
-        largest(numbers("tflop_s")),
-        smallest(limits),
-        mean(numbers("build_ms")),
-        mean(numbers("mass_kept")),
-        mean(numbers("output_error")),
-    ]
+pub(super) fn by_series<'a>(cases: &'a [CaseFigures]) -> Vec<Together<'a>> {
+    let series = |(_, cases): (_, Vec<&'a CaseFigures>)| Together { id: cases[0].id.without(&ALONG), cases };
+    grouped(cases.iter().map(|case| (case.id.without(&ALONG).key(), case))).into_iter().map(series).collect()
 }

@@ -40,7 +40,7 @@ pub fn charts(answer: &Profiling) -> Vec<Chart> {
 fn time_line(name: &str, series: &LengthSeries) -> Line {
     let point = |point: &LengthPoint| {
         let at = point.length as f64;
-        let Some(time) = &point.time else { return without_figure(at, point.trouble.as_ref()) };
+        let Some(time) = series.time(point) else { return without_figure(at, point.trouble.as_ref()) };
         let drawn = Point::measured(at, time.median);
         time.interval.map_or(drawn.clone(), |ends| drawn.within(ends.low, ends.high))
     };

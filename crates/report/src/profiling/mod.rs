@@ -30,10 +30,10 @@ fn mean(values: impl Iterator<Item = f64>) -> Cell {
 
 /// The maximum of the known values.
 fn largest(values: impl Iterator<Item = f64>) -> Cell {
-    Cell::from(values.reduce(f64::max).map(Cell::Number))
+    Cell::number(values.reduce(f64::max))
 }
 
 /// The minimum of the known values.
 fn smallest(values: impl Iterator<Item = f64>) -> Cell {
-    Cell::from(values.reduce(f64::min).map(Cell::Number))
+    Cell::number(values.reduce(f64::min))
 }

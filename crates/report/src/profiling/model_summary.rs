@@ -1,43 +1,48 @@
 //! Models in the columns of Nano XYZ, one row per preset, then further columns.
 
-use laptime_analyze::{CaseFigures, CaseId, MeasuredFigures, Mode, Passes, Profiling};
+use laptime_analyze::{CaseFigures, MeasuredFigures, Mode, Passes, Profiling, grouped};
 use laptime_trace::run::Case;
 
 use super::attention_summary::{Together, by_series};
 use super::{labels::Labels, mean, megabytes};
-use crate::{Cell, Column, Table};
+use crate::{Cell, Table, table::table};
 
-/// The columns of Nano XYZ in its order, then further columns.
-const COLUMNS: [&str; 15] = [
-    "Preset",
-    "Parameters",
-    "Model Memory (MB)",
-    "Avg Inference Latency (ms)",
-    "Avg Training Latency (ms)",
-    "Avg Inference Memory (MB)",
-    "Avg Training Memory (MB)",
-    "Setting",
-    "Lengths",
-    "Cases",
-    "Not Measured",
-    "Avg Inference tok/s",
-    "Training / Inference",
-    "First Loss",
-    "Last Loss",
-];
-
-/// Lays out models, one row per preset. None if there is none, or only decoding.
+/// Lays out models, one row per preset: the columns of Nano XYZ in its order, then further columns. None if there is none,
+/// or only decoding.
 ///
 /// Inference is a pass over all tokens at once. Training is the whole step if it was measured, else forward and
 /// backward.
 pub fn model_summary(answer: &Profiling) -> Option<Table> {
     let part = &answer.models;
-    let of_mode: Vec<&CaseFigures> = part.cases.iter().filter(|case| Mode::of(&case.id.case).is_some()).collect();
-    let labels = Labels::of(of_mode.iter().map(|case| &case.id), &["model"]);
-    let mut table = Table::new("model_summary", COLUMNS.map(|name| Column::new(name, name)));
-    for cases in by_model(&part.cases) {
-        table.push(row(&cases, &labels, answer));
-    }
+    let passes = part.passes();
+    let with_mode: Vec<&CaseFigures> = part.cases.iter().filter(|case| Mode::of(&case.id.case).is_some()).collect();
+    let labels = Labels::of(with_mode.iter().map(|case| &case.id), &["model"]);
+    let mut table = table!("model_summary", by_model(&part.cases), cases: Together<'_> => {
+        let memory = |mode| {
+            let figures = of_mode(&cases, &passes, mode);
+            mean(figures.filter_map(|measured| Some(megabytes(measured.peak_bytes? as f64))))
+        };
+        let latency = |mode| mean(of_mode(&cases, &passes, mode).map(|measured| measured.wall.median / 1e6));
+        let fact = |name| cases.measured().find_map(|measured| measured.number(name));
+        let rates = of_mode(&cases, &passes, Mode::Inference).filter_map(|measured| measured.number("tok_s"));
+        let [cost, first_loss, last_loss] = training_cells(&cases.id.case, answer);
+    } [
+        ("Preset") => Cell::text(labels.kind(&cases.id.case)),
+        ("Parameters") => Cell::from(fact("parameters").map(|count| Cell::Count(count as u64))),
+        ("Model Memory (MB)") => Cell::number(fact("weight_bytes").map(megabytes)),
+        ("Avg Inference Latency (ms)") => latency(Mode::Inference),
+        ("Avg Training Latency (ms)") => latency(Mode::Training),
+        ("Avg Inference Memory (MB)") => memory(Mode::Inference),
+        ("Avg Training Memory (MB)") => memory(Mode::Training),
+        ("Setting") => Cell::text(labels.setting(&cases.id)),
+        ("Lengths") => Cell::text(cases.lengths()),
+        ("Cases") => Cell::count(cases.cases.len()),
+        ("Not Measured") => cases.unmeasured(),
+        ("Avg Inference tok/s") => mean(rates),
+        ("Training / Inference") => cost,
+        ("First Loss") => first_loss,
+        ("Last Loss") => last_loss,
+    ]);
     if table.rows.is_empty() {
         return None;
     }
@@ -46,25 +51,14 @@ pub fn model_summary(answer: &Profiling) -> Option<Table> {
 }
 
 /// Cases that differ only in length and pass.
-fn by_model(cases: &[CaseFigures]) -> Vec<Together<'_>> {
-    let mut found: Vec<Together<'_>> = Vec::new();
-    for series in by_series(cases) {
-        if Mode::of(&series.id.case).is_none() {
-            continue;
-        }
-        let id = without_pass(&series.id);
-        match found.iter_mut().find(|known| known.id == id) {
-            Some(known) => known.cases.extend(series.cases),
-            None => found.push(Together { id, cases: series.cases }),
-        }
-    }
-    found
-}
-
-fn without_pass(id: &CaseId) -> CaseId {
-    let kept = id.case.values().filter(|(axis, _)| *axis != "pass_type");
-    let case = Case::new(kept.map(|(axis, value)| (axis.to_owned(), value.clone())).collect());
-    CaseId { case, ..id.clone() }
+fn by_model<'a>(cases: &'a [CaseFigures]) -> Vec<Together<'a>> {
+    let with_mode = by_series(cases).into_iter().filter(|series| Mode::of(&series.id.case).is_some());
+    let keyed = with_mode.map(|series| (series.id.without(&["pass_type"]).key(), series));
+    let together = |(_, series): (_, Vec<Together<'a>>)| {
+        let id = series[0].id.without(&["pass_type"]);
+        Together { id, cases: series.into_iter().flat_map(|series| series.cases).collect() }
+    };
+    grouped(keyed).into_iter().map(together).collect()
 }
 
 /// The figures of one mode; forward and backward do not count if the whole step was measured.
@@ -81,39 +75,12 @@ fn of_mode<'a>(
     counted.filter_map(|case| case.measured.as_ref())
 }
 
-fn row(cases: &Together<'_>, labels: &Labels<'_>, answer: &Profiling) -> Vec<Cell> {
-    let passes = answer.models.passes();
-    let memory = |mode| {
-        let figures = of_mode(cases, &passes, mode);
-        mean(figures.filter_map(|measured| Some(megabytes(measured.peak_bytes? as f64))))
-    };
-    let latency = |mode| mean(of_mode(cases, &passes, mode).map(|measured| measured.wall.median / 1e6));
-    let fact = |name| cases.measured().find_map(|measured| measured.number(name));
-    let rates = of_mode(cases, &passes, Mode::Inference).filter_map(|measured| measured.number("tok_s"));
-    let mut cells = vec![
-        Cell::text(labels.kind(&cases.id.case)),
-        Cell::from(fact("parameters").map(|count| Cell::Count(count as u64))),
-        Cell::from(fact("weight_bytes").map(|bytes| Cell::Number(megabytes(bytes)))),
-        latency(Mode::Inference),
-        latency(Mode::Training),
-        memory(Mode::Inference),
-        memory(Mode::Training),
-        Cell::text(labels.setting(&cases.id)),
-        Cell::text(cases.lengths()),
-        Cell::Count(cases.cases.len() as u64),
-        cases.unmeasured(),
-        mean(rates),
-    ];
-    cells.extend(training_cells(&cases.id.case, answer));
-    cells
-}
-
 /// The cost of training, and the first and last loss.
 fn training_cells(of: &Case, answer: &Profiling) -> [Cell; 3] {
     let own = |case: &Case| without_pass_case(case) == without_pass_case(of);
     let costs = answer.models.training_costs().into_iter().filter(|cost| own(&cost.case)).map(|cost| cost.ratio);
     let losses = answer.models.loss_curves().into_iter().find(|curve| own(&curve.case)).map(|curve| curve.losses);
-    let loss = |at: fn(&[f64]) -> Option<&f64>| Cell::from(losses.as_deref().and_then(at).copied().map(Cell::Number));
+    let loss = |at: fn(&[f64]) -> Option<&f64>| Cell::number(losses.as_deref().and_then(at).copied());
     [mean(costs), loss(<[f64]>::first), loss(<[f64]>::last)]
 }
 

@@ -30,13 +30,13 @@ pub fn ab(answer: &Ab) -> Table {
             level.interval.map(|ends| nanos(ends.high)).into(),
         ("typical_ci", "95 % CI").in_unit_of("typical_ms").human_only() =>
             level.interval.map(|ends| Cell::range(nanos(ends.low), nanos(ends.high))).into(),
-        ("between", "process spread").drop(1) => level.between.map(Cell::Share).into(),
-        ("within", "iteration spread").drop(2) => level.within.map(Cell::Share).into(),
+        ("between", "process spread").drop(1) => Cell::share(level.between),
+        ("within", "iteration spread").drop(2) => Cell::share(level.within),
         ("difference", "").machine_only() => judged.map(|judged| Cell::Number(judged.difference)).into(),
         ("difference_lo", "").machine_only() => interval.map(|ends| Cell::Number(ends.low)).into(),
         ("difference_hi", "").machine_only() => interval.map(|ends| Cell::Number(ends.high)).into(),
         ("margin", "").machine_only() => judged.map(|judged| Cell::Number(judged.margin)).into(),
-        ("verdict", "").machine_only() => judged.map(|judged| Cell::text(word(judged.verdict))).into(),
+        ("verdict", "").machine_only() => judged.map(|judged| Cell::text(judged.verdict.word())).into(),
         ("reason", "").machine_only() => reason.map(Cell::text).into(),
         ("processes_needed", "").machine_only() =>
             judged.and_then(|judged| judged.needed).map(|needed| Cell::Count(needed as u64)).into(),
@@ -45,21 +45,12 @@ pub fn ab(answer: &Ab) -> Table {
     table.machine_fact("difference_lo", judged.interval.map(|ends| Cell::Number(ends.low)));
     table.machine_fact("difference_hi", judged.interval.map(|ends| Cell::Number(ends.high)));
     table.machine_fact("margin", Cell::Number(judged.margin));
-    table.machine_fact("verdict", Cell::text(word(judged.verdict)));
+    table.machine_fact("verdict", Cell::text(judged.verdict.word()));
     for (label, what) in ["A", "B"].into_iter().zip(&answer.variants) {
         table.note(format!("{label}: `{what}`"));
     }
     table.note(sentence(judged, comparison.a.processes.min(comparison.b.processes)));
     table
-}
-
-fn word(verdict: Verdict) -> &'static str {
-    match verdict {
-        Verdict::Faster => "faster",
-        Verdict::Slower => "slower",
-        Verdict::Same => "same",
-        Verdict::Unclear(_) => "unclear",
-    }
 }
 
 /// The verdict: `B is slower: +10.7 % (+6.5 to +14.9 %)`.
@@ -81,7 +72,7 @@ fn sentence(judged: &Judged, processes: usize) -> String {
             format!("Unclear: {low} % to {high} %; {}.", advice(judged, processes))
         }
         (Verdict::Unclear(reason), None) => format!("Unclear: {reason}."),
-        (verdict, None) => format!("{}: {difference} %.", word(verdict)),
+        (verdict, None) => format!("{}: {difference} %.", verdict.word()),
     }
 }
 

@@ -1,20 +1,20 @@
 //! Cache-to-cache fusion compared with passing text between two models, as a table.
 
-use laptime_analyze::{AgainstText, Ratio, TextAgainst};
+use laptime_analyze::{PromptAgainst, Ratio, TextAgainst, capital};
 
-use super::{axes::Axes, troubles::capital};
+use super::axes::Axes;
 use crate::{Cell, Table, table::fields};
 
 /// Lays out times to the first token, one row per text length, with the answers as notes. None if there is nothing to
 /// compare.
-pub fn against_text(answer: &AgainstText) -> Option<Table> {
-    if answer.prompts.is_empty() {
+pub fn against_text(answer: &[PromptAgainst]) -> Option<Table> {
+    if answer.is_empty() {
         return None;
     }
-    let axes = Axes::of(answer.prompts.iter().map(|prompt| &prompt.id));
+    let axes = Axes::of(answer.iter().map(|prompt| &prompt.id));
     let low = |ratio: &Ratio| Cell::from(ratio.interval.map(|ends| Cell::Number(ends.low)));
     let high = |ratio: &Ratio| Cell::from(ratio.interval.map(|ends| Cell::Number(ends.high)));
-    let (own, cells) = fields!(text: &TextAgainst => [
+    let fields = fields!(text: &TextAgainst => [
         ("text_tokens", "text tokens") => Cell::Whole(i64::try_from(text.tokens).unwrap_or(i64::MAX)),
         ("c2c_ttft_ms", "C2C (ms)") => Cell::Number(text.caches_ms),
         ("text_ttft_ms", "text (ms)") => Cell::Number(text.text_ms),
@@ -28,14 +28,10 @@ pub fn against_text(answer: &AgainstText) -> Option<Table> {
         ("alone_over_c2c_hi", "").machine_only() => high(&text.alone),
         ("alone_over_c2c_ci", "95 % CI").human_only().drop(2) => Cell::range(low(&text.alone), high(&text.alone)),
     ]);
-    let mut table = axes.table("against", own);
-    for prompt in &answer.prompts {
-        for text in &prompt.texts {
-            table.push([axes.cells(&prompt.id), cells(text)].concat());
-        }
-    }
-    for prompt in &answer.prompts {
-        let of = axes.name(&prompt.id).map_or_else(String::new, |name| format!("`{name}`: "));
+    let texts = answer.iter().flat_map(|prompt| prompt.texts.iter().map(|text| (&prompt.id, text)));
+    let mut table = axes.rows("against", fields, texts);
+    for prompt in answer {
+        let of = axes.before(&prompt.id);
         if let Some(sentence) = prompt.sentence() {
             table.note(format!("{of}{}.", capital(&sentence)));
         }

@@ -46,7 +46,7 @@ pub fn audit(answer: &Answer, listed: Listed) -> Table {
             Cell::from(site.allowed.as_ref().map(|reason| Cell::text(reason_or(reason)))),
         ("recorded", "recorded") => Cell::from(known.map(|seen| Cell::Count(seen.count))),
         ("waited_ms", "waited") => Cell::from(known.and_then(|seen| seen.total).map(Cell::Nanos)),
-        ("waits_per_lap", "per lap").drop(1) => Cell::from(known.and_then(|seen| seen.a_lap).map(Cell::Number)),
+        ("waits_per_lap", "per lap").drop(1) => Cell::number(known.and_then(|seen| seen.a_lap)),
         ("run", "in the run").drop(2) => Cell::from(seen.map(|seen| Cell::text(seen_word(seen)))),
     ]);
     for unplaced in answer.unplaced.iter().flatten() {
@@ -64,7 +64,7 @@ fn unplaced_row(unplaced: &Unplaced) -> Vec<Cell> {
     row[4] = Cell::text(unplaced.call.clone());
     row[10] = Cell::Count(unplaced.seen.count);
     row[11] = Cell::from(unplaced.seen.total.map(Cell::Nanos));
-    row[12] = Cell::from(unplaced.seen.a_lap.map(Cell::Number));
+    row[12] = Cell::number(unplaced.seen.a_lap);
     row[13] = Cell::text("no site");
     row
 }

@@ -35,6 +35,8 @@ pub(super) struct Axes {
 
 struct Axis {
     source: Source,
+    /// Its value in the first case.
+    first: Cell,
     varies: bool,
     /// Whether the name of another axis includes its value.
     is_implied: bool,
@@ -87,9 +89,9 @@ impl Axes {
         let axis = |source: Source| {
             let mut cells = ids.clone().map(|id| source.cell(id));
             let first = cells.next();
-            let varies = cells.any(|cell| Some(cell) != first);
+            let varies = cells.any(|cell| Some(&cell) != first.as_ref());
             let is_implied = ids.clone().all(|id| id.case.is_implied(source.name()));
-            Axis { source, varies, is_implied }
+            Axis { source, first: first.into(), varies, is_implied }
         };
         Self { marks: sources.map(axis).collect() }
     }
@@ -122,14 +124,26 @@ impl Axes {
         Table::new(name, [columns, own].concat())
     }
 
+    /// The same with rows: the case of each, and what its own cells are made of.
+    pub(super) fn rows<'r, T>(
+        &self,
+        name: &'static str,
+        (own, cells): (Vec<Column>, impl Fn(T) -> Vec<Cell>),
+        rows: impl Iterator<Item = (&'r CaseId, T)>,
+    ) -> Table {
+        let mut table = self.table(name, own);
+        rows.for_each(|(id, row)| table.push([self.cells(id), cells(row)].concat()));
+        table
+    }
+
     pub(super) fn cells(&self, id: &CaseId) -> Vec<Cell> {
         self.marks.iter().map(|axis| axis.source.cell(id)).collect()
     }
 
     /// Shows people the values that all cases share.
-    pub(super) fn add_common(&self, table: &mut Table, id: &CaseId) {
+    pub(super) fn add_common(&self, table: &mut Table) {
         for axis in self.marks.iter().filter(|axis| !axis.varies && !axis.is_implied) {
-            table.human_fact(axis.source.name().to_owned(), axis.source.cell(id));
+            table.human_fact(axis.source.name().to_owned(), axis.first.clone());
         }
     }
 
@@ -143,6 +157,11 @@ impl Axes {
         });
         let parts: Vec<String> = parts.collect();
         (!parts.is_empty()).then(|| parts.join(" "))
+    }
+
+    /// The name of a case before a sentence about it.
+    pub(super) fn before(&self, id: &CaseId) -> String {
+        self.name(id).map_or_else(String::new, |name| format!("`{name}`: "))
     }
 
     /// The names of several cases: the first few, and how many more.

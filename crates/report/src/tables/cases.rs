@@ -19,29 +19,29 @@ pub fn cases(answer: &Cases, doubts: &[SharedDoubt]) -> Table {
         let measured = case.measured.as_ref();
         let wall = measured.map(|figures| &figures.wall);
         let time = |figure: fn(&Figures) -> Option<f64>| Cell::nanos(wall.and_then(figure));
-        let share = |figure: fn(&Figures) -> Option<f64>| Cell::from(wall.and_then(figure).map(Cell::Share));
+        let share = |figure: fn(&Figures) -> Option<f64>| Cell::share(wall.and_then(figure));
         let count = |figure: fn(&Figures) -> usize| Cell::from(wall.map(|wall| Cell::Count(figure(wall) as u64)));
         let low = || time(|wall| wall.interval.map(|interval| interval.low));
         let high = || time(|wall| wall.interval.map(|interval| interval.high));
     } [
         ("outcome", "outcome").shown_if(answer.cases.iter().any(|case| case.measured.is_none())) =>
             Cell::text(case.outcome()),
-        ("n", "n").drop(1) => count(|wall| wall.n),
+        ("n", "n").drop(1) => count(|wall| wall.all.n),
         ("median_ms", "median") => time(|wall| Some(wall.median)),
         ("median_lo_ms", "").in_unit_of("median_ms").machine_only() => low(),
         ("median_hi_ms", "").in_unit_of("median_ms").machine_only() => high(),
         ("median_ci", "95 % CI").in_unit_of("median_ms").human_only() => Cell::range(low(), high()),
-        ("mean_ms", "mean").machine_only() => time(|wall| Some(wall.mean)),
-        ("std_ms", "std").machine_only() => time(|wall| wall.std),
+        ("mean_ms", "mean").machine_only() => time(|wall| Some(wall.all.mean)),
+        ("std_ms", "std").machine_only() => time(|wall| wall.all.std),
         ("device_ms", "device").in_unit_of("median_ms").drop(4).shown_if(any(|figures| figures.device_ns.is_some())) =>
             Cell::nanos(measured.and_then(|figures| figures.device_ns)),
         ("busy_ms", "busy").in_unit_of("median_ms").drop(4).shown_if(any(|figures| figures.busy_ns.is_some())) =>
             Cell::nanos(measured.and_then(|figures| figures.busy_ns)),
-        ("min_ms", "min").machine_only() => time(|wall| Some(wall.min)),
-        ("max_ms", "max").machine_only() => time(|wall| Some(wall.max)),
-        ("p5_ms", "p5").machine_only() => time(|wall| wall.p5),
-        ("p95_ms", "p95").in_unit_of("median_ms").drop(7) => time(|wall| wall.p95),
-        ("p99_ms", "p99").machine_only() => time(|wall| wall.p99),
+        ("min_ms", "min").machine_only() => time(|wall| Some(wall.all.min)),
+        ("max_ms", "max").machine_only() => time(|wall| Some(wall.all.max)),
+        ("p5_ms", "p5").machine_only() => time(|wall| wall.all.p5),
+        ("p95_ms", "p95").in_unit_of("median_ms").drop(7) => time(|wall| wall.all.p95),
+        ("p99_ms", "p99").machine_only() => time(|wall| wall.all.p99),
         ("between", "process spread").drop(8) => share(|wall| wall.between),
         ("within", "iteration spread").drop(9) => share(|wall| wall.within),
         ("processes", "processes").drop(4).shown_if(any(|figures| figures.wall.processes > 1)) =>
@@ -55,17 +55,17 @@ pub fn cases(answer: &Cases, doubts: &[SharedDoubt]) -> Table {
         let known = |cell: fn(&MeasuredFigures) -> Cell| Cell::from(measured.map(cell));
         let known_state = measured.map(|figures| &figures.state).filter(|state| state.of > 0);
         let state =
-            |figure: fn(&StateFigures) -> Option<f64>| Cell::from(known_state.and_then(figure).map(Cell::Number));
+            |figure: fn(&StateFigures) -> Option<f64>| Cell::number(known_state.and_then(figure));
     } [
-        ("gflop", "").machine_only() => Cell::from(limits.gflop.map(Cell::Number)),
-        ("gb", "").machine_only() => Cell::from(limits.gb.map(Cell::Number)),
-        ("gflop_s", "GFLOP/s").drop(5) => Cell::from(limits.gflop_s.map(Cell::Number)),
-        ("gb_s", "GB/s").drop(6) => Cell::from(limits.gb_s.map(Cell::Number)),
+        ("gflop", "").machine_only() => Cell::number(limits.gflop),
+        ("gb", "").machine_only() => Cell::number(limits.gb),
+        ("gflop_s", "GFLOP/s").drop(5) => Cell::number(limits.gflop_s),
+        ("gb_s", "GB/s").drop(6) => Cell::number(limits.gb_s),
         ("limit_ms", "").machine_only() => Cell::nanos(limits.limit_ns),
         ("limit_by", "").machine_only() => Cell::from(limits.bound.map(|bound| Cell::text(bound.word()))),
-        ("x_limit", "x limit").drop(3) => Cell::from(limits.x_limit.map(Cell::Number)),
-        ("mfu", "mfu").drop(6) => Cell::from(limits.mfu.map(Cell::Share)),
-        ("mbu", "mbu").drop(6) => Cell::from(limits.mbu.map(Cell::Share)),
+        ("x_limit", "x limit").drop(3) => Cell::number(limits.x_limit),
+        ("mfu", "mfu").drop(6) => Cell::share(limits.mfu),
+        ("mbu", "mbu").drop(6) => Cell::share(limits.mbu),
         ("peak_mib", "peak (MiB)").drop(4) => Cell::from(measured.and_then(|figures| figures.peak_bytes).map(mib)),
         ("peak_rss_mib", "").machine_only() =>
             Cell::from(measured.and_then(|figures| figures.peak_rss_bytes).map(mib)),
@@ -79,7 +79,7 @@ pub fn cases(answer: &Cases, doubts: &[SharedDoubt]) -> Table {
         ("first_iteration_ms", "").machine_only() => known(|figures| Cell::nanos(figures.first_iteration_ns)),
         ("warmup_iterations", "").machine_only() => known(|figures| Cell::Count(figures.warmup_iterations as u64)),
         ("stop_reason", "").machine_only() => known(|figures| Cell::text(stopped(figures.stopped).0)),
-        ("half_width", "").machine_only() => known(|figures| Cell::from(stopped(figures.stopped).1.map(Cell::Share))),
+        ("half_width", "").machine_only() => known(|figures| Cell::share(stopped(figures.stopped).1)),
         ("steady_state", "").machine_only() => known(|figures| Cell::text(steady(figures.steady))),
         ("outliers", "").machine_only() => known(|figures| Cell::Count(figures.course.outliers as u64)),
         ("troubled_processes", "").machine_only() => Cell::Count(case.troubles.len() as u64),
@@ -113,9 +113,7 @@ pub fn cases(answer: &Cases, doubts: &[SharedDoubt]) -> Table {
         cells.extend(facts.iter().map(fact));
         table.push(cells);
     }
-    if let Some(first) = answer.cases.first() {
-        axes.add_common(&mut table, &first.id);
-    }
+    axes.add_common(&mut table);
     troubles::add_cases(&mut table, &axes, answer.cases.iter());
     add_peaks(&mut table, answer);
     doubts.iter().for_each(|doubt| table.warn(doubt.note()));
@@ -140,7 +138,7 @@ fn metric_cells(metric: Option<&MetricFigures>) -> [Cell; 3] {
     let figures = metric.map(|metric| metric.figures);
     let interval = figures.and_then(|figures| figures.interval);
     let values = [figures.map(|figures| figures.median), interval.map(|ends| ends.low), interval.map(|ends| ends.high)];
-    values.map(|value| Cell::from(value.map(Cell::Number)))
+    values.map(Cell::number)
 }
 
 /// Why sampling stopped, and the half-width of the interval then, as a share of the median.

@@ -1,9 +1,8 @@
 //! The cost of a cold start, as a table and in sentences.
 
-use laptime_analyze::{ColdPart, ColdStart, ColdWork, StageShift, WarmUpRows, WarmUpStudy};
+use laptime_analyze::{ColdPart, ColdStart, ColdWork, StageShift, WarmUpRows, capital};
 
-use super::axes::{Axes, Taken};
-use super::troubles::capital;
+use super::axes::Axes;
 use crate::{Cell, Column, Table, layout::OneUnit};
 
 /// A first iteration that is slower by less is not reported.
@@ -13,19 +12,16 @@ const LEAST_SLOWER: f64 = 0.05;
 const MOST_STAGES: usize = 3;
 
 /// Lays out the cost of a cold start, one row per part. None if no process was recorded.
-pub fn cold_start(answer: &WarmUpStudy) -> Option<Table> {
+pub fn cold_start(answer: &[WarmUpRows]) -> Option<Table> {
     let recorded: Vec<(&WarmUpRows, &ColdStart)> =
-        answer.cases.iter().filter_map(|case| Some((case, case.cold.as_ref()?))).collect();
+        answer.iter().filter_map(|case| Some((case, case.cold.as_ref()?))).collect();
     let axes = Axes::of(recorded.iter().map(|(case, _)| &case.id));
-    let own = columns();
-    let mut columns = axes.columns(&mut Taken::by(&own));
-    columns.extend(own);
-    let mut table = Table::new("cold_start", columns);
+    let mut table = axes.table("cold_start", columns());
     for (case, start) in &recorded {
         add_rows(&mut table, case, start, &axes);
     }
     for (case, start) in &recorded {
-        let who = axes.name(&case.id).map_or_else(String::new, |name| format!("`{name}`: "));
+        let who = axes.before(&case.id);
         sentences(start).into_iter().for_each(|sentence| table.note(capital(&format!("{who}{sentence}"))));
     }
     add_tuning(&mut table, &recorded);

@@ -1,10 +1,10 @@
 //! The comparison of two runs as a table.
 
 use laptime_analyze::{
-    Compared, ComparedCase, Difference, Figures, NotCompared, Note, Pair, Tally, Trouble, Which, plural,
+    Compared, ComparedCase, Difference, Figures, NotCompared, Note, Pair, Trouble, Which, capital, grouped, plural,
 };
 use laptime_stats::compare::{LEAST_PROCESSES, MOST_ADVISED};
-use laptime_stats::{Interval, Reason, Verdict};
+use laptime_stats::{Interval, Judged, Reason, Tally, Verdict};
 
 use super::axes::{Axes, Taken};
 use super::{ab::rounded, troubles};
@@ -15,18 +15,18 @@ pub fn compare(answer: &Compared) -> Table {
     let axes = Axes::of(answer.cases.iter().map(|case| &case.id));
     let (of_difference, difference) = fields!(case: &ComparedCase => {
         let pair = case.pair.as_ref().ok();
-        let end = |end: fn(Interval) -> f64| Cell::from(pair.and_then(|pair| Some(Cell::Change(end(pair.interval?)))));
+        let end = |end: fn(Interval) -> f64| Cell::from(pair.and_then(|pair| Some(Cell::Change(end(pair.judged.interval?)))));
     } [
-        ("difference", "change") => Cell::from(pair.map(|pair| Cell::Change(pair.difference))),
+        ("difference", "change") => Cell::from(pair.map(|pair| Cell::Change(pair.judged.difference))),
         ("difference_lo", "").machine_only() => end(|ends| ends.low),
         ("difference_hi", "").machine_only() => end(|ends| ends.high),
         ("difference_ci", "95 % CI").human_only().drop(2) => Cell::range(end(|ends| ends.low), end(|ends| ends.high)),
-        ("margin", "").machine_only() => Cell::from(pair.map(|pair| Cell::Share(pair.margin))),
+        ("margin", "").machine_only() => Cell::from(pair.map(|pair| Cell::Share(pair.judged.margin))),
         ("verdict", "verdict") => Cell::text(verdict(case)),
         ("why", "why").human_only().drop(3) => Cell::from(why(case).map(Cell::text)),
         ("reason", "").machine_only() => Cell::from(reason(case).map(Cell::text)),
         ("processes_needed", "").machine_only() =>
-            Cell::from(pair.and_then(|pair| Some(Cell::Count(pair.needed? as u64)))),
+            Cell::from(pair.and_then(|pair| Some(Cell::Count(pair.judged.needed? as u64)))),
     ]);
     let others = [of_difference, side_columns()].concat();
     let own = [value_columns(answer, &mut Taken::by(&others)), others].concat();
@@ -39,7 +39,7 @@ pub fn compare(answer: &Compared) -> Table {
             let values = [side.map(|side| side.median), ends.map(|ends| ends.low), ends.map(|ends| ends.high)];
             row.extend(values.map(|value| match answer.metric {
                 None => Cell::nanos(value),
-                Some(_) => Cell::from(value.map(Cell::Number)),
+                Some(_) => Cell::number(value),
             }));
         }
         row.extend(difference(case));
@@ -72,24 +72,18 @@ fn side_columns() -> Vec<Column> {
 
 fn side_cells(side: Option<&Figures>) -> [Cell; 4] {
     let count = |count: fn(&Figures) -> usize| Cell::from(side.map(|side| Cell::Count(count(side) as u64)));
-    let share = |share: fn(&Figures) -> Option<f64>| Cell::from(side.and_then(share).map(Cell::Share));
-    [count(|side| side.n), count(|side| side.processes), share(|side| side.between), share(|side| side.within)]
+    let share = |share: fn(&Figures) -> Option<f64>| Cell::share(side.and_then(share));
+    [count(|side| side.all.n), count(|side| side.processes), share(|side| side.between), share(|side| side.within)]
 }
 
 fn verdict(case: &ComparedCase) -> &'static str {
-    match case.pair.as_ref().map(|pair| pair.verdict) {
-        Ok(Verdict::Faster) => "faster",
-        Ok(Verdict::Slower) => "slower",
-        Ok(Verdict::Same) => "same",
-        Ok(Verdict::Unclear(_)) => "unclear",
-        Err(_) => "not compared",
-    }
+    case.pair.as_ref().map_or("not compared", |pair| pair.judged.verdict.word())
 }
 
 /// The reason in two or three words.
 fn why(case: &ComparedCase) -> Option<&'static str> {
     Some(match &case.pair {
-        Ok(pair) => match pair.verdict {
+        Ok(pair) => match pair.judged.verdict {
             Verdict::Unclear(Reason::TooFewProcesses { .. }) => "few processes",
             Verdict::Unclear(Reason::TooWide { .. }) => "too wide",
             Verdict::Unclear(Reason::AroundMargin) => "at the margin",
@@ -108,7 +102,7 @@ fn why(case: &ComparedCase) -> Option<&'static str> {
 fn reason(case: &ComparedCase) -> Option<String> {
     let [a, b] = case.troubles.each_ref().map(|troubles| trouble(troubles));
     match &case.pair {
-        Ok(Pair { verdict: Verdict::Unclear(reason), .. }) => Some(reason.to_string()),
+        Ok(Pair { judged: Judged { verdict: Verdict::Unclear(reason), .. }, .. }) => Some(reason.to_string()),
         Ok(_) => None,
         Err(NotCompared::OnlyIn(which)) => Some(format!("only in {}", which.letter())),
         Err(NotCompared::NotMeasured(Which::A)) => Some(format!("in a, {a}")),
@@ -129,9 +123,7 @@ fn trouble(troubles: &[Trouble]) -> String {
 }
 
 fn add_facts(table: &mut Table, answer: &Compared, axes: &Axes) {
-    if let Some(first) = answer.cases.first() {
-        axes.add_common(table, &first.id);
-    }
+    axes.add_common(table);
     match &answer.metric {
         Some(metric) => table.fact("metric", "metric", Cell::text(metric)),
         None => table.machine_fact("metric", Cell::text("wall_ms")),
@@ -146,7 +138,7 @@ fn add_facts(table: &mut Table, answer: &Compared, axes: &Axes) {
         ("slower", tally.slower),
         ("same", tally.same),
         ("unclear", tally.unclear),
-        ("not_compared", tally.not_compared),
+        ("not_compared", answer.cases.len() - tally.all()),
     ];
     for (key, count) in counts {
         table.machine_fact(key, Cell::Count(count as u64));
@@ -174,12 +166,12 @@ fn listed(differences: &[&Difference]) -> String {
 }
 
 fn add_overall(table: &mut Table, tally: &Tally) {
-    if tally.compared() == 0 {
+    if tally.all() == 0 {
         table.note("No case could be compared.");
         return;
     }
-    let cases = plural(tally.compared(), "case", "cases");
-    let Tally { faster, slower, same, unclear, .. } = tally;
+    let cases = plural(tally.all(), "case", "cases");
+    let Tally { faster, slower, same, unclear } = tally;
     table
         .note(format!("b compared with a, {cases}: {faster} faster, {slower} slower, {same} same, {unclear} unclear."));
 }
@@ -205,7 +197,7 @@ fn add_unclear(table: &mut Table, answer: &Compared) {
         ),
         (
             |reason| matches!(reason, Reason::ManyCases { .. }),
-            format!("differences like these are expected by chance among {} cases", answer.tally().compared()),
+            format!("differences like these are expected by chance among {} cases", answer.tally().all()),
         ),
     ];
     for (is_kind, meaning) in kinds {
@@ -218,8 +210,8 @@ fn add_unclear(table: &mut Table, answer: &Compared) {
 }
 
 fn unclear(case: &ComparedCase) -> Option<(Reason, Option<usize>)> {
-    match case.pair.as_ref().ok()? {
-        Pair { verdict: Verdict::Unclear(reason), needed, .. } => Some((*reason, *needed)),
+    match case.pair.as_ref().ok()?.judged {
+        Judged { verdict: Verdict::Unclear(reason), needed, .. } => Some((reason, needed)),
         _ => None,
     }
 }
@@ -233,18 +225,12 @@ fn advice(needed: &[Option<usize>]) -> String {
 }
 
 fn add_not_compared(table: &mut Table, answer: &Compared, axes: &Axes) {
-    let mut reasons: Vec<(String, Vec<&ComparedCase>)> = Vec::new();
-    for case in answer.cases.iter().filter(|case| case.pair.is_err()) {
-        let reason = reason(case).unwrap_or_default();
-        match reasons.iter_mut().find(|(known, _)| *known == reason) {
-            Some((_, cases)) => cases.push(case),
-            None => reasons.push((reason, vec![case])),
-        }
-    }
+    let failed = answer.cases.iter().filter(|case| case.pair.is_err());
+    let reasons = grouped(failed.map(|case| (reason(case).unwrap_or_default(), case)));
     let more = reasons.len().saturating_sub(troubles::MOST);
     for (reason, cases) in reasons.into_iter().take(troubles::MOST) {
         let names = axes.names(cases.iter().map(|case| &case.id));
-        table.note(format!("{}: {}.", troubles::capital(&names), reason.trim_end_matches('.')));
+        table.note(format!("{}: {}.", capital(&names), reason.trim_end_matches('.')));
     }
     troubles::add_more(table, more);
 }

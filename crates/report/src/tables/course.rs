@@ -26,44 +26,42 @@ pub fn course(answer: &Cases, parameters: &dyn Fn(&Case) -> Option<AxisValue>, a
     let table = table!("course", answer.cases.iter().filter(|case| is_of_course(case)), case: &CaseFigures => {
         let measured = case.measured.as_ref();
         let wall = measured.map(|measured| &measured.wall);
-        let count = |count: Option<usize>| Cell::from(count.map(|count| Cell::Count(count as u64)));
-        let number = |number: Option<f64>| Cell::from(number.map(Cell::Number));
         let text = |text: &str| if text.is_empty() { Cell::Empty } else { Cell::text(text) };
         let interval = wall.and_then(|wall| wall.interval);
         let metric =
-            |name: &str| number(measured.and_then(|measured| measured.metric(name)).map(|figures| figures.median));
+            |name: &str| Cell::number(measured.and_then(|measured| measured.metric(name)).map(|figures| figures.median));
         let limits = measured.and_then(|measured| measured.limits.as_ref());
         let peak = measured.and_then(|measured| measured.peak_bytes).map(|bytes| bytes as f64 / f64::from(1 << 20));
     } [
-        ("model_size", "model_size") => axis(case, "model"),
-        ("context_length", "context_length") => axis(case, "seq_len"),
-        ("batch_size", "batch_size") => axis(case, "batch_size"),
-        ("warmup_steps", "warmup_steps") =>
-            count(measured.map(|measured| measured.warmup_iterations).or(asked.warmup)),
-        ("measure_steps", "measure_steps") => count(wall.map(|wall| wall.n).or(asked.measure)),
-        ("pass_type", "pass_type") => axis(case, "pass_type"),
-        ("num_params", "num_params") => match fact(case, "parameters") {
+        ("model_size") => axis(case, "model"),
+        ("context_length") => axis(case, "seq_len"),
+        ("batch_size") => axis(case, "batch_size"),
+        ("warmup_steps") =>
+            Cell::count(measured.map(|measured| measured.warmup_iterations).or(asked.warmup)),
+        ("measure_steps") => Cell::count(wall.map(|wall| wall.all.n).or(asked.measure)),
+        ("pass_type") => axis(case, "pass_type"),
+        ("num_params") => match fact(case, "parameters") {
             Cell::Empty => Cell::from(parameters(&case.id.case).as_ref().map(value)),
             known => known,
         },
-        ("mean_time_ms", "mean_time_ms") => Cell::nanos(wall.map(|wall| wall.mean)),
-        ("std_time_ms", "std_time_ms") => Cell::nanos(wall.and_then(|wall| wall.std)),
-        ("cv_percent", "cv_percent") => number(wall.and_then(cv_percent)),
-        ("error", "error") => text(error(case)),
-        ("dtype", "dtype") => axis(case, "dtype"),
-        ("attention", "attention") => axis(case, "attention"),
-        ("device", "device") => text(&case.id.device),
-        ("outcome", "outcome") => text(case.outcome()),
-        ("reason", "reason") => reason(case).map(Cell::text).into(),
-        ("processes", "processes") => count(wall.map(|wall| wall.processes)),
-        ("median_ms", "median_ms") => Cell::nanos(wall.map(|wall| wall.median)),
-        ("low_ms", "low_ms") => Cell::nanos(interval.map(|interval| interval.low)),
-        ("high_ms", "high_ms") => Cell::nanos(interval.map(|interval| interval.high)),
-        ("tok_s", "tok_s") => metric("tok_s"),
-        ("loss", "loss") => metric("loss"),
-        ("mfu", "mfu") => number(limits.and_then(|limits| limits.mfu)),
-        ("peak_mib", "peak_mib") => number(peak),
-        ("activation_bytes", "activation_bytes") => fact(case, "activation_bytes"),
+        ("mean_time_ms") => Cell::nanos(wall.map(|wall| wall.all.mean)),
+        ("std_time_ms") => Cell::nanos(wall.and_then(|wall| wall.all.std)),
+        ("cv_percent") => Cell::number(wall.and_then(cv_percent)),
+        ("error") => text(error(case)),
+        ("dtype") => axis(case, "dtype"),
+        ("attention") => axis(case, "attention"),
+        ("device") => text(&case.id.device),
+        ("outcome") => text(case.outcome()),
+        ("reason") => reason(case).map(Cell::text).into(),
+        ("processes") => Cell::count(wall.map(|wall| wall.processes)),
+        ("median_ms") => Cell::nanos(wall.map(|wall| wall.median)),
+        ("low_ms") => Cell::nanos(interval.map(|interval| interval.low)),
+        ("high_ms") => Cell::nanos(interval.map(|interval| interval.high)),
+        ("tok_s") => metric("tok_s"),
+        ("loss") => metric("loss"),
+        ("mfu") => Cell::number(limits.and_then(|limits| limits.mfu)),
+        ("peak_mib") => Cell::number(peak),
+        ("activation_bytes") => fact(case, "activation_bytes"),
     ]);
     (!table.rows.is_empty()).then_some(table)
 }
@@ -75,22 +73,22 @@ pub fn course_separate(answer: &Cases) -> Option<Table> {
     let table = table!("separate", pairs, (forward, backward): (&CaseFigures, &CaseFigures) => {
         let wall = |case: &CaseFigures| case.measured.as_ref().map(|measured| measured.wall);
         let (before, after) = (wall(forward), wall(backward));
-        let mean = |wall: Option<Figures>| wall.map(|wall| wall.mean);
+        let mean = |wall: Option<Figures>| wall.map(|wall| wall.all.mean);
         let ratio = mean(before).filter(|mean| *mean > 0.0).zip(mean(after)).map(|(before, after)| after / before);
         let error = [forward, backward].into_iter().map(error).find(|error| !error.is_empty());
     } [
-        ("model_size", "model_size") => axis(backward, "model"),
-        ("context_length", "context_length") => axis(backward, "seq_len"),
-        ("batch_size", "batch_size") => axis(backward, "batch_size"),
-        ("forward_mean_ms", "forward_mean_ms") => Cell::nanos(mean(before)),
-        ("forward_std_ms", "forward_std_ms") => Cell::nanos(before.and_then(|wall| wall.std)),
-        ("backward_mean_ms", "backward_mean_ms") => Cell::nanos(mean(after)),
-        ("backward_std_ms", "backward_std_ms") => Cell::nanos(after.and_then(|wall| wall.std)),
-        ("ratio", "ratio") => Cell::from(ratio.map(Cell::Number)),
-        ("error", "error") => Cell::from(error.map(Cell::text)),
-        ("dtype", "dtype") => axis(backward, "dtype"),
-        ("attention", "attention") => axis(backward, "attention"),
-        ("device", "device") => Cell::text(&backward.id.device),
+        ("model_size") => axis(backward, "model"),
+        ("context_length") => axis(backward, "seq_len"),
+        ("batch_size") => axis(backward, "batch_size"),
+        ("forward_mean_ms") => Cell::nanos(mean(before)),
+        ("forward_std_ms") => Cell::nanos(before.and_then(|wall| wall.all.std)),
+        ("backward_mean_ms") => Cell::nanos(mean(after)),
+        ("backward_std_ms") => Cell::nanos(after.and_then(|wall| wall.all.std)),
+        ("ratio") => Cell::number(ratio),
+        ("error") => Cell::from(error.map(Cell::text)),
+        ("dtype") => axis(backward, "dtype"),
+        ("attention") => axis(backward, "attention"),
+        ("device") => Cell::text(&backward.id.device),
     ]);
     (!table.rows.is_empty()).then_some(table)
 }
@@ -119,10 +117,11 @@ pub fn course_summary(answer: &Cases) -> Option<Table> {
         let ms = |nanos: Option<f64>| Cell::from(nanos.map(|nanos| Cell::text(format!("{:.2}", nanos / 1e6))));
         let percent = wall.and_then(cv_percent).map(|percent| Cell::text(format!("{percent:.2}")));
         let mean = match error(case) {
-            "" => ms(wall.map(|wall| wall.mean)),
+            "" => ms(wall.map(|wall| wall.all.mean)),
             error => Cell::text(error),
         };
-        table.push([axis(case, "model"), axis(case, "test"), mean, ms(wall.and_then(|wall| wall.std)), percent.into()]);
+        let std = ms(wall.and_then(|wall| wall.all.std));
+        table.push([axis(case, "model"), axis(case, "test"), mean, std, percent.into()]);
     }
     (!table.rows.is_empty()).then_some(table)
 }
@@ -158,8 +157,9 @@ fn reason(case: &CaseFigures) -> Option<String> {
     }
 }
 
-fn cv_percent(wall: &Figures) -> Option<f64> {
-    wall.std.filter(|_| wall.mean > 0.0).map(|std| 100.0 * std / wall.mean)
+/// The standard deviation as a percentage of the mean.
+pub(super) fn cv_percent(wall: &Figures) -> Option<f64> {
+    wall.all.std.filter(|_| wall.all.mean > 0.0).map(|std| 100.0 * std / wall.all.mean)
 }
 
 #[cfg(test)]

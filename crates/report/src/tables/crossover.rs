@@ -1,18 +1,18 @@
 //! Crossover lengths of kinds of attention, as a table.
 
-use laptime_analyze::{Crossover, Crossovers, Ratio};
+use laptime_analyze::{Crossover, Ratio, capital};
 
-use super::{axes::Axes, troubles::capital};
+use super::axes::Axes;
 use crate::{Cell, Table, table::fields};
 
 /// Lays out how much faster and smaller a kind is, one row per length, with the answers as notes. None if there is only
 /// one kind.
-pub fn crossovers(answer: &Crossovers) -> Option<Table> {
-    if answer.pairs.is_empty() {
+pub fn crossovers(answer: &[Crossover]) -> Option<Table> {
+    if answer.is_empty() {
         return None;
     }
-    let axes = Axes::of(answer.pairs.iter().map(|pair| &pair.id));
-    let (own, cells) = fields!((pair, faster): (&Crossover, &Ratio) => {
+    let axes = Axes::of(answer.iter().map(|pair| &pair.id));
+    let fields = fields!((pair, faster): (&Crossover, &Ratio) => {
         let smaller = pair.smaller.iter().find(|smaller| smaller.length == faster.length);
         let low = Cell::from(faster.interval.map(|ends| Cell::Number(ends.low)));
         let high = Cell::from(faster.interval.map(|ends| Cell::Number(ends.high)));
@@ -26,12 +26,10 @@ pub fn crossovers(answer: &Crossovers) -> Option<Table> {
         ("times_faster_ci", "95 % CI").human_only() => Cell::range(low, high),
         ("times_smaller", "memory ratio") => Cell::from(smaller.map(|smaller| Cell::Number(smaller.ratio))),
     ]);
-    let mut table = axes.table("crossover", own);
-    for (pair, faster) in answer.pairs.iter().flat_map(|pair| pair.faster.iter().map(move |faster| (pair, faster))) {
-        table.push([axes.cells(&pair.id), cells((pair, faster))].concat());
-    }
-    for pair in &answer.pairs {
-        let of = axes.name(&pair.id).map_or_else(String::new, |name| format!("`{name}`: "));
+    let ratios = answer.iter().flat_map(|pair| pair.faster.iter().map(move |faster| (&pair.id, (pair, faster))));
+    let mut table = axes.rows("crossover", fields, ratios);
+    for pair in answer {
+        let of = axes.before(&pair.id);
         for sentence in sentences(pair) {
             table.note(format!("{of}{sentence}."));
         }

@@ -12,20 +12,19 @@ const NAMED: usize = 5;
 pub fn fleet(question: &'static str, answer: &Fleet) -> Table {
     let has_rank = answer.rows.iter().any(|row| row.rank.is_some());
     let has_device = answer.rows.iter().any(|row| row.device.is_some());
-    let if_any = |column: Column, any: bool| if any { column } else { column.machine_only() };
     let mut columns = vec![
         Column::new("trace", "trace"),
-        if_any(Column::new("rank", "rank"), has_rank),
-        if_any(Column::new("device", "device"), has_device),
+        Column::new("rank", "rank").shown_if(has_rank),
+        Column::new("device", "device").shown_if(has_device),
     ];
     // The most important figures come first and are dropped last.
     let figures = answer.figures.iter().zip(0..);
     columns.extend(figures.map(|(figure, order)| Column::new(figure.key, figure.label).drop(order)));
     columns.push(Column::new("outlier", "outlier"));
     let has_dropped = answer.rows.iter().any(|row| row.dropped > 0);
-    columns.push(if_any(Column::new("dropped_events", "dropped"), has_dropped));
+    columns.push(Column::new("dropped_events", "dropped").shown_if(has_dropped));
     let has_findings = answer.rows.iter().any(|row| !row.findings.is_empty());
-    columns.push(if_any(Column::new("findings", "findings"), has_findings));
+    columns.push(Column::new("findings", "findings").shown_if(has_findings));
     let mut table = Table::new(question, columns);
     for (at, row) in answer.rows.iter().enumerate() {
         let outlier = answer.outliers.iter().find(|outlier| outlier.at == at);

@@ -215,10 +215,10 @@ fn add_facts(table: &mut Table, answer: &Gaps, device: &DeviceGaps) {
     table.machine_fact(timed(key("latency_p95")), nanos(launches.latency, |delay| delay.p95));
     table.machine_fact(timed(key("queued_median")), nanos(launches.queued, |delay| delay.median));
     table.machine_fact(timed(key("queued_p95")), nanos(launches.queued, |delay| delay.p95));
-    table.machine_fact(key("queue_depth"), Cell::from(launches.depth.map(Cell::Number)));
-    table.machine_fact(key("queue_empty_share"), Cell::from(launches.empty_share.map(Cell::Share)));
+    table.machine_fact(key("queue_depth"), Cell::number(launches.depth));
+    table.machine_fact(key("queue_empty_share"), Cell::share(launches.empty_share));
     table.machine_fact(key("verdict"), Cell::text(device.verdict.kind.key()));
-    table.machine_fact(key("verdict_share"), Cell::from(device.verdict.share.map(Cell::Share)));
+    table.machine_fact(key("verdict_share"), Cell::share(device.verdict.share));
 }
 
 fn add_launches(table: &mut Table, answer: &Gaps, device: &DeviceGaps, suffix: &str) {

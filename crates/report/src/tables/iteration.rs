@@ -21,13 +21,9 @@ pub fn iteration(answer: &Stages, measured: &Measured, most: usize) -> Table {
         Column::new("path", "stage"),
         Column::new("calls", "calls").drop(2),
         if has_device { host.in_unit_of("device_ms").drop(1) } else { host },
-        if has_device { on_device } else { on_device.machine_only() },
+        on_device.shown_if(has_device),
         Column::new("share", "share"),
-        if inner.is_empty() {
-            Column::new("per_lap_ms", per_lap).machine_only()
-        } else {
-            Column::new("per_lap_ms", per_lap)
-        },
+        Column::new("per_lap_ms", per_lap).shown_if(!inner.is_empty()),
     ];
     let mut table = Table::new("stages", columns);
     let root = answer.stages.iter().find(|stage| stage.depth == 0 && stage.is_lap);

@@ -1,11 +1,12 @@
 //! Laps as tables: summary figures, or every lap.
 
 use laptime_analyze::{
-    LEAST_LAPS, Lap, LapPart, LapSource, Laps, Note, PartDifference, SLOW_DISTANCE, SLOW_SHARE, SlowLap, Trend, plural,
+    LEAST_LAPS, Lap, LapPart, LapSource, Laps, Note, PartDifference, SLOW_DISTANCE, SLOW_SHARE, SlowLap, Trend,
+    capital, plural,
 };
 use laptime_stats::Summary;
 
-use super::{overview, troubles::capital};
+use super::overview;
 use crate::layout::{in_one_unit, single};
 use crate::{Cell, Table, curve::curve, kernel_name::short, table::table};
 
@@ -54,7 +55,7 @@ fn add_facts(table: &mut Table, answer: &Laps) {
     table.fact("laps", "laps", Cell::Count(answer.laps.len() as u64));
     table.fact("launches_per_lap", "launches per lap", median(&figures.launches));
     table.fact("waits_per_lap", "syncs per lap", median(&figures.waits));
-    table.fact("busy_share", "device busy", Cell::from(figures.busy_share.map(Cell::Share)));
+    table.fact("busy_share", "device busy", Cell::share(figures.busy_share));
     table.machine_fact("unit", Cell::text(answer.name.clone()));
     table.machine_fact("source", Cell::text(answer.source.word()));
     table.machine_fact("cold", Cell::Count(answer.cold as u64));

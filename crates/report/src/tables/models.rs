@@ -69,9 +69,9 @@ fn rate(case: &CaseFigures) -> String {
     let Some(figures) = case.measured.as_ref().and_then(|measured| measured.metric(RATE)) else {
         return case.outcome().replace('_', " ");
     };
-    match figures.std {
-        Some(std) => format!("{:.2} ± {std:.2}", figures.mean),
-        None => format!("{:.2}", figures.mean),
+    match figures.all.std {
+        Some(std) => format!("{:.2} ± {std:.2}", figures.all.mean),
+        None => format!("{:.2}", figures.all.mean),
     }
 }
 

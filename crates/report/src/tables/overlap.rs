@@ -18,10 +18,10 @@ pub fn overlap(answer: &Overlap) -> Table {
         ("total_bytes", "bytes").drop(3) => Cell::from(traffic.bytes.map(Cell::Bytes)),
         ("time_ms", "time") => Cell::Nanos(traffic.time.0),
         // A total over directions of different speed has no rate.
-        ("gb_s", "GB/s").drop(1) => Cell::from(traffic.gb_s().filter(|_| depth > 0).map(Cell::Number)),
+        ("gb_s", "GB/s").drop(1) => Cell::number(traffic.gb_s().filter(|_| depth > 0)),
         ("hidden_ms", "hidden").in_unit_of("time_ms") => Cell::Nanos(traffic.hidden.0),
         ("exposed_ms", "exposed").in_unit_of("time_ms") => Cell::Nanos(traffic.exposed().0),
-        ("hidden", "hidden") => Cell::from(traffic.hidden_share().map(Cell::Share)),
+        ("hidden", "hidden") => Cell::share(traffic.hidden_share()),
         ("alone_ms", "alone").machine_only() => Cell::Nanos(traffic.alone.0),
     ]);
     add_remarks(&mut table, answer);

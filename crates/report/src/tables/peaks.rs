@@ -2,28 +2,26 @@
 
 use laptime_trace::run::Peaks;
 
-use crate::table::{Cell, Column, Table};
+use crate::table::{Cell, Table, table};
 
 /// Lays out peaks, one row per kind of work.
 pub fn peaks(peaks: &Peaks) -> Table {
-    let columns = [
-        Column::new("what", "what"),
-        Column::new("rate", "rate"),
-        Column::new("median", "median"),
-        Column::new("unit", "unit"),
-        Column::new("at", "with"),
-    ];
-    let mut table = Table::new("peaks", columns);
-    for peak in &peaks.flops {
+    let flops = peaks.flops.iter().map(|peak| {
         let at = format!("size {}{}", peak.size, threads(&peaks.device, peak.threads));
-        let rates = [Some(peak.flops_s), peak.median].map(billions);
-        push(&mut table, format!("{} arithmetic", peak.dtype), rates, "GFLOP/s", at);
-    }
-    for peak in &peaks.bandwidth {
+        (format!("{} arithmetic", peak.dtype), peak.flops_s, peak.median, "GFLOP/s", at)
+    });
+    let bandwidth = peaks.bandwidth.iter().map(|peak| {
         let at = format!("buffers of {} MiB{}", peak.bytes >> 20, threads(&peaks.device, peak.threads));
-        let rates = [Some(peak.bytes_s), peak.median].map(billions);
-        push(&mut table, format!("memory, {}", peak.traffic.word()), rates, "GB/s", at);
-    }
+        (format!("memory, {}", peak.traffic.word()), peak.bytes_s, peak.median, "GB/s", at)
+    });
+    let mut table = table!("peaks", flops.chain(bandwidth), (what, rate, median, unit, at):
+        (String, f64, Option<f64>, &str, String) => [
+        ("what") => Cell::text(what),
+        ("rate") => Cell::Number(rate / 1e9),
+        ("median") => Cell::number(median.map(|median| median / 1e9)),
+        ("unit") => Cell::text(unit),
+        ("at", "with") => Cell::text(at),
+    ]);
     table.machine_fact("device", Cell::text(&peaks.device));
     table.machine_fact("measured", Cell::text(&peaks.measured));
     table.human_fact("device", Cell::text(&peaks.device));
@@ -32,15 +30,6 @@ pub fn peaks(peaks: &Peaks) -> Table {
         "The rate is what the fastest tenth of the iterations reached. A copy counts the bytes read and the bytes written.",
     );
     table
-}
-
-fn push(table: &mut Table, what: String, rates: [Cell; 2], unit: &str, at: String) {
-    let [rate, median] = rates;
-    table.push([Cell::text(what), rate, median, Cell::text(unit), Cell::text(at)]);
-}
-
-fn billions(rate: Option<f64>) -> Cell {
-    Cell::from(rate.map(|rate| Cell::Number(rate / 1e9)))
 }
 
 /// The host threads, which do not matter on a GPU.

@@ -73,8 +73,7 @@ pub fn ranks(answer: &Ranks, by: RanksBy, is_whole: bool) -> Table {
 fn by_collective(answer: &Ranks) -> Table {
     let has_limit = answer.classes.iter().any(|class| class.limit.is_some());
     table!("collectives", &answer.classes, class: &CollectiveClass => {
-        let number = |value: Option<f64>| Cell::from(value.map(Cell::Number));
-    } [
+            } [
         ("collective", "collective") => Cell::text(class.kind.words()),
         ("communicator", "group") => Cell::text(class.title.clone()),
         ("communicators", "groups").machine_only() => Cell::Count(class.communicators),
@@ -83,9 +82,9 @@ fn by_collective(answer: &Ranks) -> Table {
         ("message_bytes", "bytes") => Cell::from(class.bytes.map(Cell::Bytes)),
         ("skew_ms", "skew") => Cell::nanos(class.skew),
         ("transfer_ms", "transfer").in_unit_of("skew_ms") => Cell::nanos(class.transfer),
-        ("algorithm_gb_s", "alg GB/s").drop(5) => number(class.algorithm_gb_s()),
-        ("bus_gb_s", "bus GB/s").drop(1) => number(class.bus_gb_s()),
-        ("limit_gb_s", "limit").drop(2).shown_if(has_limit) => number(class.limit),
+        ("algorithm_gb_s", "alg GB/s").drop(5) => Cell::number(class.algorithm_gb_s()),
+        ("bus_gb_s", "bus GB/s").drop(1) => Cell::number(class.bus_gb_s()),
+        ("limit_gb_s", "limit").drop(2).shown_if(has_limit) => Cell::number(class.limit),
         ("last_rank", "last rank") => Cell::from(class.last.map(|(rank, _)| Cell::Whole(answer.number(rank).into()))),
         ("last_share", "share").drop(0) => Cell::from(class.last.map(|(_, share)| Cell::Share(share))),
     ])

@@ -7,13 +7,14 @@ use crate::{Cell, Table, table::fields};
 
 /// Lays out exponents, one row per series, with findings as notes. None if no length was doubled.
 pub fn scaling(answer: &Scaling) -> Option<Table> {
-    let first = answer.series.first()?;
+    if answer.series.is_empty() {
+        return None;
+    }
     let axes = Axes::of(answer.series.iter().map(|series| &series.id));
-    let number = |value: Option<f64>| Cell::from(value.map(Cell::Number));
-    let value = |exponent: Option<Exponent>| number(exponent.map(|exponent| exponent.value));
-    let low = |exponent: Option<Exponent>| number(exponent.and_then(|exponent| Some(exponent.interval?.low)));
-    let high = |exponent: Option<Exponent>| number(exponent.and_then(|exponent| Some(exponent.interval?.high)));
-    let (own, cells) = fields!(series: &ScalingSeries => {
+    let value = |exponent: Option<Exponent>| Cell::number(exponent.map(|exponent| exponent.value));
+    let low = |exponent: Option<Exponent>| Cell::number(exponent.and_then(|exponent| Some(exponent.interval?.low)));
+    let high = |exponent: Option<Exponent>| Cell::number(exponent.and_then(|exponent| Some(exponent.interval?.high)));
+    let fields = fields!(series: &ScalingSeries => {
         // An exponent of time without an interval is left out.
         let known = |time: Option<Exponent>| time.filter(|time| time.interval.is_some());
         let [time, last] = [series.time.overall, series.time.last].map(known);
@@ -29,14 +30,11 @@ pub fn scaling(answer: &Scaling) -> Option<Table> {
         ("last_time_exponent_ci", "95 % CI").human_only().drop(3) => Cell::range(low(last), high(last)),
         ("memory_exponent", "memory N^") => value(series.memory.overall),
         ("last_memory_exponent", "last memory N^") => value(series.memory.last),
-        ("quadratic_work", "N² work").drop(1) => Cell::from(series.quadratic_work.map(Cell::Share)),
+        ("quadratic_work", "N² work").drop(1) => Cell::share(series.quadratic_work),
     ]);
-    let mut table = axes.table("scaling", own);
-    for series in &answer.series {
-        table.push([axes.cells(&series.id), cells(series)].concat());
-    }
+    let mut table = axes.rows("scaling", fields, answer.series.iter().map(|series| (&series.id, series)));
     if answer.series.len() == 1 {
-        axes.add_common(&mut table, &first.id);
+        axes.add_common(&mut table);
     }
     table.legend(rule(answer));
     let unsupported = answer.series.iter().filter(|series| series.time_exponent().is_none()).count();

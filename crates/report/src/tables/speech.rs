@@ -67,7 +67,7 @@ fn row(case: &CaseFigures, shared: &[Figure], axes: &Axes) -> Vec<Cell> {
     let measured = case.measured.as_ref();
     let mut cells = axes.cells(&case.id);
     cells.push(Cell::from(case.id.case.get("label").map(|label| Cell::text(label.to_string()))));
-    cells.push(Cell::from(measured.and_then(|measured| number(measured, "words")).map(Cell::Number)));
+    cells.push(Cell::number(measured.and_then(|measured| number(measured, "words"))));
     cells.extend(shared.iter().chain(OWN).map(|one| Cell::from(measured.map(one.cell))));
     cells.push(Cell::from(measured.is_none().then(|| Cell::text(case.outcome()))));
     cells
@@ -83,10 +83,10 @@ struct Figure {
 }
 
 const AT_ONCE: &[Figure] = &[
-    Figure { label: "Wall (ms)", cell: |measured| Cell::Number(measured.wall.mean / 1e6) },
+    Figure { label: "Wall (ms)", cell: |measured| Cell::Number(measured.wall.all.mean / 1e6) },
     Figure { label: "±", cell: spread },
-    Figure { label: "Audio (s)", cell: |measured| cell(number(measured, "audio_s")) },
-    Figure { label: "RTF", cell: |measured| cell(measured.metric("rtf").map(|rtf| rtf.mean)) },
+    Figure { label: "Audio (s)", cell: |measured| Cell::number(number(measured, "audio_s")) },
+    Figure { label: "RTF", cell: |measured| Cell::number(measured.metric("rtf").map(|rtf| rtf.all.mean)) },
     Figure { label: "Tok/s", cell: frames_per_second },
     Figure { label: "Mem (MB)", cell: |measured| mib(measured.peak_bytes) },
     Figure { label: "Prefill", cell: |measured| share_of_stages(measured, "prefill_ms") },
@@ -95,10 +95,10 @@ const AT_ONCE: &[Figure] = &[
 ];
 
 const STREAMED: &[Figure] = &[
-    Figure { label: "Wall (ms)", cell: |measured| Cell::Number(measured.wall.mean / 1e6) },
-    Figure { label: "Audio (s)", cell: |measured| cell(number(measured, "audio_s")) },
-    Figure { label: "RTF", cell: |measured| cell(measured.metric("rtf").map(|rtf| rtf.mean)) },
-    Figure { label: "TTFA (ms)", cell: |measured| cell(measured.metric("ttfa_ms").map(|ttfa| ttfa.mean)) },
+    Figure { label: "Wall (ms)", cell: |measured| Cell::Number(measured.wall.all.mean / 1e6) },
+    Figure { label: "Audio (s)", cell: |measured| Cell::number(number(measured, "audio_s")) },
+    Figure { label: "RTF", cell: |measured| Cell::number(measured.metric("rtf").map(|rtf| rtf.all.mean)) },
+    Figure { label: "TTFA (ms)", cell: |measured| Cell::number(measured.metric("ttfa_ms").map(|ttfa| ttfa.all.mean)) },
     Figure { label: "Tok/s", cell: frames_per_second },
     Figure { label: "Mem (MB)", cell: |measured| mib(measured.peak_bytes) },
 ];
@@ -107,16 +107,12 @@ const STREAMED: &[Figure] = &[
 const OWN: &[Figure] = &[
     Figure { label: "late", cell: |measured| median(measured, "late_frames") },
     Figure { label: "buffer (ms)", cell: |measured| median(measured, "buffer_ms") },
-    Figure { label: "x limit", cell: |measured| cell(measured.limits.and_then(|limits| limits.x_limit)) },
+    Figure { label: "x limit", cell: |measured| Cell::number(measured.limits.and_then(|limits| limits.x_limit)) },
     Figure { label: "p50 (ms)", cell: |measured| median(measured, "frame_p50_ms") },
     Figure { label: "p95 (ms)", cell: |measured| median(measured, "frame_p95_ms") },
     Figure { label: "p99 (ms)", cell: |measured| median(measured, "frame_p99_ms") },
     Figure { label: "host (MiB)", cell: |measured| mib(measured.peak_rss_bytes) },
 ];
-
-fn cell(number: Option<f64>) -> Cell {
-    Cell::from(number.map(Cell::Number))
-}
 
 fn number(measured: &MeasuredFigures, fact: &str) -> Option<f64> {
     match measured.fact(fact)? {
@@ -127,28 +123,25 @@ fn number(measured: &MeasuredFigures, fact: &str) -> Option<f64> {
 }
 
 fn median(measured: &MeasuredFigures, metric: &str) -> Cell {
-    cell(measured.metric(metric).map(|figures: &Figures| figures.median))
+    Cell::number(measured.metric(metric).map(|figures: &Figures| figures.median))
 }
 
 fn spread(measured: &MeasuredFigures) -> Cell {
-    cell(measured.wall.std.map(|std| std / 1e6))
+    Cell::number(measured.wall.all.std.map(|std| std / 1e6))
 }
 
 fn frames_per_second(measured: &MeasuredFigures) -> Cell {
-    cell(
-        number(measured, "frames_made")
-            .filter(|_| measured.wall.mean > 0.0)
-            .map(|frames| frames * 1e9 / measured.wall.mean),
-    )
+    let frames = number(measured, "frames_made").filter(|_| measured.wall.all.mean > 0.0);
+    Cell::number(frames.map(|frames| frames * 1e9 / measured.wall.all.mean))
 }
 
 fn mib(bytes: Option<u64>) -> Cell {
-    cell(bytes.map(|bytes| (bytes as f64 / f64::from(1 << 20)).round()))
+    Cell::number(bytes.map(|bytes| (bytes as f64 / f64::from(1 << 20)).round()))
 }
 
 /// A stage as qwen3-tts-rs prints it: its time, and its share of the three stages.
 fn share_of_stages(measured: &MeasuredFigures, name: &str) -> Cell {
-    let time = |name: &str| measured.metric(name).map(|figures| figures.mean);
+    let time = |name: &str| measured.metric(name).map(|figures| figures.all.mean);
     let all: Option<f64> = ["prefill_ms", "generation_ms", "decode_ms"].into_iter().map(time).sum();
     let text = time(name).zip(all.filter(|all| *all > 0.0)).map(|(ms, all)| {
         let digits = if ms < 10.0 { 1 } else { 0 };
@@ -158,9 +151,7 @@ fn share_of_stages(measured: &MeasuredFigures, name: &str) -> Cell {
 }
 
 fn add_notes(table: &mut Table, cases: &[&CaseFigures], axes: &Axes, is_streaming: bool) {
-    if let Some(first) = cases.first() {
-        axes.add_common(table, &first.id);
-    }
+    axes.add_common(table);
     troubles::add_cases(table, &Axes::of(cases.iter().map(|case| &case.id)), cases.iter().copied());
     table.legend(
         "Wall is the mean of the iterations ± their standard deviation. RTF is wall time / audio; lower is better. Tok/s \

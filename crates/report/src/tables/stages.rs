@@ -79,7 +79,7 @@ pub fn stages_within(answer: &Stages, limits: StageLimits) -> Table {
         ("kind", "kind").machine_only() => Cell::text(kind),
         ("count", "count") => Cell::Count(stage.count),
         ("host_ms", "host") => nanos(stage.host),
-        ("host_share", "share").drop(1) => Cell::from(stage.share.map(Cell::Share)),
+        ("host_share", "share").drop(1) => Cell::share(stage.share),
         ("host_self_ms", "self").in_unit_of("host_ms").drop(3) => nanos(stage.host_self),
         ("device_ms", "device").in_unit_of("host_ms") => nanos(stage.device),
         ("median_ms", "median") => Cell::Nanos(stage.median.round() as u64),

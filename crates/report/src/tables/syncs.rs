@@ -24,11 +24,11 @@ pub fn syncs(answer: &Syncs, judged: Option<&Judged>) -> Table {
         ("kind", "kind").machine_only() => Cell::text(group.kind.word()),
         ("stage", "stage").drop(7) => Cell::from(group.stage.clone().map(Cell::text)),
         ("count", "count") => Cell::Count(group.count),
-        ("waits_per_lap", "per lap").drop(1) => Cell::from(group.a_lap.map(Cell::Number)),
+        ("waits_per_lap", "per lap").drop(1) => Cell::number(group.a_lap),
         ("total_ms", "total") => nanos(group.total.map(|total| total.0)),
         ("median_ms", "median").drop(4) => nanos(group.median.map(|median| median.round() as u64)),
         ("max_ms", "longest").in_unit_of("median_ms").drop(5) => nanos(group.longest.map(|longest| longest.0)),
-        ("busy_share", "busy").drop(2) => Cell::from(group.busy_share.map(Cell::Share)),
+        ("busy_share", "busy").drop(2) => Cell::share(group.busy_share),
         ("cost_ms", "cost").drop(3) => nanos(group.cost.map(|cost| cost.0)),
         ("over_budget", "over budget").shown_if(is_over) => Cell::from(over.map(|(_, spent)| Cell::Count(spent.waits))),
     ]);

@@ -160,10 +160,10 @@ pub fn groups(answer: &Top) -> Table {
     } [
         ("group", "group") => Cell::text(group.group.word()),
         ("device_ms", "device") => time(group.device),
-        ("device_share", "share") => Cell::from(group.device_share.map(Cell::Share)),
+        ("device_share", "share") => Cell::share(group.device_share),
         ("device_count", "kernels") => count(group.device_count),
         ("host_self_ms", "host self") => time(group.host),
-        ("host_share", "share") => Cell::from(group.host_share.map(Cell::Share)),
+        ("host_share", "share") => Cell::share(group.host_share),
         ("host_count", "host spans").drop(1) => count(group.host_count),
     ]);
     add_facts(&mut table, answer);

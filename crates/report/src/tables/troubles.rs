@@ -1,6 +1,6 @@
 //! Cases without figures, and why.
 
-use laptime_analyze::{CaseFigures, CaseId, Trouble, TroubleKind, plural};
+use laptime_analyze::{CaseFigures, CaseId, Trouble, TroubleKind, capital, grouped, plural};
 
 use super::axes::Axes;
 use crate::layout::{in_one_unit, single};
@@ -57,15 +57,9 @@ pub(super) fn add_cases<'a>(table: &mut Table, axes: &Axes, cases: impl Iterator
 
 /// Adds one sentence per reason, with the cases it applies to.
 pub(super) fn add_notes<'a>(table: &mut Table, axes: &Axes, cases: impl Iterator<Item = Outcome<'a>>) {
-    let mut sentences: Vec<(String, Vec<&CaseId>)> = Vec::new();
-    for case in cases {
-        let Some(first) = case.troubles.first() else { continue };
-        let sentence = sentence(first, case.troubles.len(), case.measured);
-        match sentences.iter_mut().find(|(known, _)| *known == sentence) {
-            Some((_, ids)) => ids.push(case.id),
-            None => sentences.push((sentence, vec![case.id])),
-        }
-    }
+    let sentence =
+        |case: Outcome<'a>| Some((sentence(case.troubles.first()?, case.troubles.len(), case.measured), case.id));
+    let sentences: Vec<(String, Vec<&CaseId>)> = grouped(cases.filter_map(sentence));
     let more = sentences.len().saturating_sub(MOST);
     for (sentence, ids) in sentences.into_iter().take(MOST) {
         // The only case of a run has no name.
@@ -91,12 +85,6 @@ fn sentence(first: &Trouble, troubled: usize, measured: usize) -> String {
         0 => format!("{word}: {}", reason.trim_end_matches('.')),
         _ => format!("{troubled} of {} processes {word}: {}", troubled + measured, reason.trim_end_matches('.')),
     }
-}
-
-/// Capitalises a sentence, unless it starts with a name.
-pub(super) fn capital(sentence: &str) -> String {
-    let mut chars = sentence.chars();
-    chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
 }
 
 #[cfg(test)]

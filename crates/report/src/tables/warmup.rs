@@ -1,6 +1,6 @@
 //! Warm-ups as a table.
 
-use laptime_analyze::{Advice, Averaged, CaseId, WarmUp, WarmUpProcess, WarmUps};
+use laptime_analyze::{Averaged, WarmUp, WarmUpProcess, capital, grouped};
 
 use super::{axes::Axes, troubles};
 use crate::layout::{in_one_unit, single};
@@ -13,10 +13,10 @@ const SHOWN: usize = 12;
 const LEAST_ERROR: f64 = 0.01;
 
 /// Lays out how the first iterations of each process behave.
-pub fn warmup(answer: &WarmUps) -> Table {
-    let axes = Axes::of(answer.cases.iter().map(|case| &case.id));
-    let is_several = answer.cases.iter().any(|case| case.processes.len() > 1);
-    let (own, cells) = fields!((case, process): (&WarmUp, &WarmUpProcess) => {
+pub fn warmup<'a>(answer: &'a [WarmUp]) -> Table {
+    let axes = Axes::of(answer.iter().map(|case| &case.id));
+    let is_several = answer.iter().any(|case| case.processes.len() > 1);
+    let fields = fields!((case, process): (&WarmUp, &WarmUpProcess) => {
         let count = |count: Option<usize>| Cell::from(count.map(|count| Cell::Count(count as u64)));
         let error = process.steady_ns.map(|steady| Cell::Change(process.mean_ns / steady - 1.0));
         let shown = &process.iterations_ns[..process.iterations_ns.len().min(SHOWN)];
@@ -35,18 +35,12 @@ pub fn warmup(answer: &WarmUps) -> Table {
         ("leave_out", "").machine_only() => count(case.leave_out()),
         ("curve", "first iterations").human_only().drop(1) => Cell::text(curve(shown)),
     ]);
-    let mut table = axes.table("warmups", own);
-    for (case, process) in
-        answer.cases.iter().flat_map(|case| case.processes.iter().map(move |process| (case, process)))
-    {
-        table.push([axes.cells(&case.id), cells((case, process))].concat());
-    }
-    if let Some(first) = answer.cases.first() {
-        axes.add_common(&mut table, &first.id);
-    }
+    let processes = |case: &'a WarmUp| case.processes.iter().map(move |process| (&case.id, (case, process)));
+    let mut table = axes.rows("warmups", fields, answer.iter().flat_map(processes));
+    axes.add_common(&mut table);
     add_advice(&mut table, answer, &axes);
     add_averaged(&mut table, answer, &axes);
-    let outcomes = answer.cases.iter().map(|case| troubles::Outcome {
+    let outcomes = answer.iter().map(|case| troubles::Outcome {
         id: &case.id,
         troubles: &case.troubles,
         measured: case.processes.len(),
@@ -56,25 +50,18 @@ pub fn warmup(answer: &WarmUps) -> Table {
 }
 
 /// One sentence per advice, with the cases it applies to.
-fn add_advice(table: &mut Table, answer: &WarmUps, axes: &Axes) {
-    let mut groups: Vec<(Advice, Vec<&CaseId>)> = Vec::new();
-    for case in &answer.cases {
-        let Some(advice) = case.advice() else { continue };
-        match groups.iter_mut().find(|(known, _)| *known == advice) {
-            Some((_, ids)) => ids.push(&case.id),
-            None => groups.push((advice, vec![&case.id])),
-        }
-    }
+fn add_advice(table: &mut Table, answer: &[WarmUp], axes: &Axes) {
+    let groups = grouped(answer.iter().filter_map(|case| Some((case.advice()?, &case.id))));
     let is_one = groups.len() == 1;
     for (advice, ids) in groups {
         let who = if is_one { String::new() } else { format!("{}: ", axes.names(ids.into_iter())) };
-        table.note(troubles::capital(&format!("{who}{advice}")));
+        table.note(capital(&format!("{who}{advice}")));
     }
 }
 
 /// Reports the case in which the average of all iterations is most wrong.
-fn add_averaged(table: &mut Table, answer: &WarmUps, axes: &Axes) {
-    let averaged = answer.cases.iter().filter_map(|case| Some((case, case.averaged?)));
+fn add_averaged(table: &mut Table, answer: &[WarmUp], axes: &Axes) {
+    let averaged = answer.iter().filter_map(|case| Some((case, case.averaged?)));
     let worst = averaged.max_by(|(_, one), (_, other)| one.error.abs().total_cmp(&other.error.abs()));
     let Some((case, averaged)) = worst.filter(|(_, averaged)| averaged.error.abs() >= LEAST_ERROR) else { return };
     let of = axes.name(&case.id).map_or_else(String::new, |name| format!(" of `{name}`"));

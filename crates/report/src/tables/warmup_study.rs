@@ -1,51 +1,47 @@
 //! A warm-up study as a table: one row per number of warm-up iterations.
 
-use laptime_analyze::{ColdStart, ColdWork, Distance, Note, SharedDoubt, WarmUpRow, WarmUpRows, WarmUpStudy};
+use laptime_analyze::{ColdStart, ColdWork, Distance, Note, SharedDoubt, WarmUpRow, WarmUpRows};
 
 use super::axes::{Axes, Taken};
+use super::course::cv_percent;
 use super::troubles;
 use crate::{Cell, Column, Table, table::fields};
 
 /// Lays out the results for different numbers of warm-up iterations: the columns of CS336 assignment 2, then more, with
 /// doubts as notes.
-pub fn warmup_study(answer: &WarmUpStudy, doubts: &[SharedDoubt]) -> Table {
-    let axes = Axes::of(answer.cases.iter().map(|case| &case.id));
+pub fn warmup_study(answer: &[WarmUpRows], doubts: &[SharedDoubt]) -> Table {
+    let axes = Axes::of(answer.iter().map(|case| &case.id));
     let paid = Paid::of(answer);
     let (mut columns, cells) = fields!((case, row): (&WarmUpRows, &WarmUpRow) => {
         let iterations = row.iterations.as_ref();
-        let cv = iterations.and_then(|iterations| {
-            iterations.std.filter(|_| iterations.mean > 0.0).map(|std| 100.0 * std / iterations.mean)
-        });
         let shift = |off: Option<Distance>| Cell::from(off.map(|off| Cell::Shift(off.nanos.round() as i64)));
         let change = |off: Option<Distance>| Cell::from(off.map(|off| Cell::Change(off.share)));
         let count = |count: usize| Cell::Count(count as u64);
     } [
         ("warmup_steps", "warm-up") => count(row.warmup_iterations),
-        ("mean_time_ms", "mean") => Cell::nanos(iterations.map(|iterations| iterations.mean)),
+        ("mean_time_ms", "mean") => Cell::nanos(iterations.map(|iterations| iterations.all.mean)),
         ("std_time_ms", "std").in_unit_of("mean_time_ms") =>
-            Cell::nanos(iterations.and_then(|iterations| iterations.std)),
-        ("cv_percent", "cv (%)") => Cell::from(cv.map(Cell::Number)),
+            Cell::nanos(iterations.and_then(|iterations| iterations.all.std)),
+        ("cv_percent", "cv (%)") => Cell::number(iterations.and_then(cv_percent)),
         ("from_5_ms", "from 5").in_unit_of("mean_time_ms").drop(3) => shift(row.from_reference),
         ("from_5", "from 5") => change(row.from_reference),
         ("from_steady_ms", "from steady").in_unit_of("mean_time_ms").drop(2) => shift(row.from_steady),
         ("from_steady", "from steady") => change(row.from_steady),
         ("first_iteration_ms", "first iteration").in_unit_of("mean_time_ms").drop(4) => Cell::nanos(row.first_ns),
         ("steady_ms", "steady").in_unit_of("mean_time_ms").machine_only() => Cell::nanos(case.steady_ns),
-        ("n", "iterations").drop(5) => Cell::from(iterations.map(|iterations| count(iterations.n))),
+        ("n", "iterations").drop(5) => Cell::from(iterations.map(|iterations| count(iterations.all.n))),
         ("processes", "processes").drop(6) => Cell::from(iterations.map(|iterations| count(iterations.processes))),
     ]);
     columns.extend(paid.columns());
     let of_axes = axes.columns(&mut Taken::by(&columns));
     columns.extend(of_axes);
     let mut table = Table::new("warmup_study", columns);
-    for (case, row) in answer.cases.iter().flat_map(|case| case.rows.iter().map(move |row| (case, row))) {
+    for (case, row) in answer.iter().flat_map(|case| case.rows.iter().map(move |row| (case, row))) {
         table.push([cells((case, row)), paid.cells(case.cold.as_ref()), axes.cells(&case.id)].concat());
     }
-    if let Some(first) = answer.cases.first() {
-        axes.add_common(&mut table, &first.id);
-    }
+    axes.add_common(&mut table);
     add_notes(&mut table, answer, &axes);
-    let outcomes = answer.cases.iter().map(|case| troubles::Outcome {
+    let outcomes = answer.iter().map(|case| troubles::Outcome {
         id: &case.id,
         troubles: &case.troubles,
         measured: case.rows.iter().filter_map(|row| row.iterations).map(|iterations| iterations.processes).sum(),
@@ -56,13 +52,13 @@ pub fn warmup_study(answer: &WarmUpStudy, doubts: &[SharedDoubt]) -> Table {
 }
 
 /// Every iteration of every row, for a chart: one row per iteration.
-pub fn warmup_laps(answer: &WarmUpStudy) -> Table {
-    let axes = Axes::of(answer.cases.iter().map(|case| &case.id));
+pub fn warmup_laps(answer: &[WarmUpRows]) -> Table {
+    let axes = Axes::of(answer.iter().map(|case| &case.id));
     let own = ["warmup_steps", "run", "step", "time_ms", "counts"].map(|key| Column::new(key, key));
     let mut columns = own.to_vec();
     columns.extend(axes.columns(&mut Taken::by(&own)));
     let mut table = Table::new("warmup_laps", columns);
-    for (case, row) in answer.cases.iter().flat_map(|case| case.rows.iter().map(move |row| (case, row))) {
+    for (case, row) in answer.iter().flat_map(|case| case.rows.iter().map(move |row| (case, row))) {
         for series in &row.series {
             for (step, &iteration) in series.iterations_ns.iter().enumerate() {
                 let count = |count: usize| Cell::Count(count as u64);
@@ -83,9 +79,9 @@ struct Paid {
 }
 
 impl Paid {
-    fn of(answer: &WarmUpStudy) -> Self {
+    fn of(answer: &[WarmUpRows]) -> Self {
         let has = |part: fn(&ColdStart, ColdWork) -> bool, work: ColdWork| {
-            answer.cases.iter().filter_map(|case| case.cold.as_ref()).any(|start| part(start, work))
+            answer.iter().filter_map(|case| case.cold.as_ref()).any(|start| part(start, work))
         };
         let works = |part: fn(&ColdStart, ColdWork) -> bool| {
             ColdWork::ALL.into_iter().filter(|work| has(part, *work)).collect::<Vec<_>>()
@@ -126,8 +122,8 @@ impl Paid {
 }
 
 /// Notes cases without a steady state, for which rows have no reference.
-fn add_notes(table: &mut Table, answer: &WarmUpStudy, axes: &Axes) {
-    let unsteady = answer.cases.iter().filter(|case| case.steady_ns.is_none() && case.troubles.is_empty());
+fn add_notes(table: &mut Table, answer: &[WarmUpRows], axes: &Axes) {
+    let unsteady = answer.iter().filter(|case| case.steady_ns.is_none() && case.troubles.is_empty());
     let ids: Vec<_> = unsteady.map(|case| &case.id).collect();
     if !ids.is_empty() {
         let names = axes.names(ids.into_iter());
@@ -137,8 +133,8 @@ fn add_notes(table: &mut Table, answer: &WarmUpStudy, axes: &Axes) {
 }
 
 /// Doubts about iterations only cover the largest warm-up: earlier iterations are expected to differ.
-fn add_doubts(table: &mut Table, answer: &WarmUpStudy, doubts: &[SharedDoubt]) {
-    let largest = answer.cases.iter().flat_map(|case| &case.rows).map(|row| row.warmup_iterations).max().unwrap_or(0);
+fn add_doubts(table: &mut Table, answer: &[WarmUpRows], doubts: &[SharedDoubt]) {
+    let largest = answer.iter().flat_map(|case| &case.rows).map(|row| row.warmup_iterations).max().unwrap_or(0);
     for doubt in doubts {
         let mut note = doubt.note();
         if !doubt.doubt.is_of_run() {

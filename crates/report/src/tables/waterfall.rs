@@ -1,8 +1,8 @@
 //! The difference between two traces, as a table.
 
-use laptime_analyze::{LapsCovered, Note, Owner, Step, Waterfall, WaterfallPer as Per, plural};
+use laptime_analyze::{LapsCovered, Note, Owner, Step, Waterfall, WaterfallPer as Per, capital, plural};
 
-use super::{overview, troubles::capital};
+use super::overview;
 use crate::layout::{in_one_unit, single};
 use crate::{Cell, Table, table::fields};
 

@@ -216,7 +216,7 @@ proptest! {
     #[test]
     fn swapping_the_runs_mirrors_the_verdict(a in side(), b in side()) {
         let side = |results| RunResults { run: None, results };
-        let verdict = |a, b| compare(&side(a), &side(b), &Comparing::default()).cases[0].pair.as_ref().unwrap().verdict;
+        let verdict = |a, b| compare(&side(a), &side(b), &Comparing::default()).cases[0].pair.as_ref().unwrap().judged.verdict;
         match (verdict(&a, &b), verdict(&b, &a)) {
             (Verdict::Unclear(_), Verdict::Unclear(_)) => {}
             (one, other) => prop_assert_eq!(one, mirrored(other)),

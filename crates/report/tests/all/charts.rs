@@ -4,8 +4,8 @@ use crate::seen::Seen;
 use laptime_report::chart::{
     Chart, Line, Point, Reading, Theme,
     charts::{
-        Attention, AttentionKind, Crossovers, MemoryRoof, Models, Roofline, WarmupLaps, WarmupRow,
-        attention_efficiency, attention_latency, attention_memory, crossover, model_performance, roofline, warmup_laps,
+        Attention, AttentionKind, Crossovers, Models, Roof, Roofline, WarmupLaps, WarmupRow, attention_efficiency,
+        attention_latency, attention_memory, crossover, model_performance, roofline, warmup_laps,
     },
 };
 use proptest::prelude::*;
@@ -236,7 +236,6 @@ proptest! {
             time_ns: time.clone(),
             peak_bytes: bytes.clone(),
             sparsity: bytes.clone(),
-            ..AttentionKind::default()
         });
         let attention = Attention { subtitle: "any".to_owned(), kinds: kinds.collect(), ratios };
         assert_is_drawn(attention_latency(&attention));
@@ -258,7 +257,7 @@ proptest! {
     #[test]
     fn any_crossings_are_drawn(ratios in any_lines(), at in any_number(), ends in [any_number(), any_number()]) {
         let mut crossovers = Crossovers { ratios, ..crate::figures::crossovers() };
-        crossovers.crossings[0].seq_len = at;
+        crossovers.crossings[0].at = at;
         crossovers.crossings[0].interval = Some(ends);
         assert_is_drawn(crossover(&crossovers));
     }
@@ -271,9 +270,9 @@ proptest! {
 
     #[test]
     fn any_roof_is_drawn(reached in any_lines(), bytes_s in any_number(), flops_s in [any_number(), any_number()]) {
-        let mut roofs = Roofline { reached, memory: MemoryRoof { name: "memory".to_owned(), bytes_s }, ..crate::figures::roofs() };
-        for (roof, flops_s) in roofs.compute.iter_mut().zip(flops_s) {
-            roof.flops_s = flops_s;
+        let mut roofs = Roofline { reached, memory: Roof { name: "memory".to_owned(), rate: bytes_s }, ..crate::figures::roofs() };
+        for (roof, rate) in roofs.compute.iter_mut().zip(flops_s) {
+            roof.rate = rate;
         }
         assert_is_drawn(roofline(&roofs));
     }

@@ -24,24 +24,20 @@ fn slow(seen: &Offload) -> Option<Bottleneck> {
     }
     let (meaning, next) = why_slow(seen);
     let at_peak = seen.usual.bytes / peak;
-    Some(Bottleneck {
-        severity: Severity::Bad,
-        finding: Finding {
-            rule: "link-below-peak",
-            evidence: format!(
-                "Copies reached {} GB/s, {} of the {} GB/s {} of the link",
-                three_figures(rate),
-                per_cent(rate / peak),
-                three_figures(peak),
-                if seen.facts.is_emulated() { "emulated rate" } else { "measured rate" }
-            ),
-            limit: per_cent(seen.thresholds.link_share),
-            meaning: meaning.into(),
-            next: next.into(),
-        },
-        gain_ns: Some((seen.usual.copied - at_peak).clamp(0.0, seen.usual.exposed)),
-        evidence: Vec::new(),
-    })
+    let finding = Finding {
+        rule: "link-below-peak",
+        evidence: format!(
+            "Copies reached {} GB/s, {} of the {} GB/s {} of the link",
+            three_figures(rate),
+            per_cent(rate / peak),
+            three_figures(peak),
+            if seen.facts.is_emulated() { "emulated rate" } else { "measured rate" }
+        ),
+        limit: per_cent(seen.thresholds.link_share),
+        meaning: meaning.into(),
+        next: next.into(),
+    };
+    Some(finding.bottleneck(Severity::Bad, Some((seen.usual.copied - at_peak).clamp(0.0, seen.usual.exposed))))
 }
 
 fn why_slow(seen: &Offload) -> (&'static str, &'static str) {
@@ -74,24 +70,23 @@ fn limit(seen: &Offload) -> Option<Bottleneck> {
         let emulated = if seen.facts.is_emulated() { ", emulated" } else { "" };
         format!(" ({amount} at {} GB/s{emulated})", three_figures(rate))
     });
-    Some(Bottleneck {
-        severity: Severity::Bad,
-        finding: Finding {
-            rule: "link-bound",
-            evidence: format!(
-                "Per token, copies take {}{rate} and compute takes {}; with perfect overlap {} of waiting remain",
-                time(least.copies as f64),
-                time(least.compute as f64),
-                time(left)
-            ),
-            limit: format!("{} of a token", per_cent(seen.thresholds.lost_share)),
-            meaning: "the link is the bottleneck, and prefetching cannot hide it".into(),
-            next: remedies(seen, left),
-        },
-        // At best all copies are hidden: a token never takes less time than its compute.
-        gain_ns: Some(left.max(seen.usual.exposed).min((seen.length.median - least.compute as f64).max(0.0))),
-        evidence: Vec::new(),
-    })
+    let finding = Finding {
+        rule: "link-bound",
+        evidence: format!(
+            "Per token, copies take {}{rate} and compute takes {}; with perfect overlap {} of waiting remain",
+            time(least.copies as f64),
+            time(least.compute as f64),
+            time(left)
+        ),
+        limit: format!("{} of a token", per_cent(seen.thresholds.lost_share)),
+        meaning: "the link is the bottleneck, and prefetching cannot hide it".into(),
+        next: remedies(seen, left),
+    };
+    // At best all copies are hidden: a token never takes less time than its compute.
+    Some(finding.bottleneck(
+        Severity::Bad,
+        Some(left.max(seen.usual.exposed).min((seen.length.median - least.compute as f64).max(0.0))),
+    ))
 }
 
 /// Bytes in a unit in which they are at least 0.1.

@@ -11,7 +11,7 @@ pub(super) fn findings(seen: &Offload) -> Vec<Bottleneck> {
 }
 
 fn bad(finding: Finding, gain_ns: f64) -> Bottleneck {
-    Bottleneck { severity: Severity::Bad, finding, gain_ns: Some(gain_ns), evidence: Vec::new() }
+    finding.bottleneck(Severity::Bad, Some(gain_ns))
 }
 
 /// The largest part of a slow token, unless it is covered by other findings.
@@ -103,7 +103,7 @@ fn share_limit(seen: &Offload) -> String {
 
 fn stalls(seen: &Offload) -> Option<Bottleneck> {
     let stalled = seen.usual.stalled;
-    let share = stalled / seen.length.mean.max(1.0);
+    let share = stalled / seen.length.all.mean.max(1.0);
     let finding = || Finding {
         rule: "memory-stalls",
         evidence: format!(

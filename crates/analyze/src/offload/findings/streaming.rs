@@ -42,21 +42,17 @@ fn not_running(seen: &Offload) -> Bottleneck {
         }
         _ => "check that copies use a separate stream and are issued before the previous layer computes".into(),
     };
-    Bottleneck {
-        severity: Severity::Bad,
-        finding: Finding {
-            rule: "async-not-running",
-            evidence: format!(
-                "None of {all} copies was issued before its layer was needed; layers waited up to {}",
-                time(longest)
-            ),
-            limit: limit(seen),
-            meaning: "copies and compute alternate, nothing is prefetched".into(),
-            next,
-        },
-        gain_ns: saved(seen),
-        evidence: Vec::new(),
-    }
+    let finding = Finding {
+        rule: "async-not-running",
+        evidence: format!(
+            "None of {all} copies was issued before its layer was needed; layers waited up to {}",
+            time(longest)
+        ),
+        limit: limit(seen),
+        meaning: "copies and compute alternate, nothing is prefetched".into(),
+        next,
+    };
+    finding.bottleneck(Severity::Bad, saved(seen))
 }
 
 fn partly(seen: &Offload, share: f64) -> Bottleneck {
@@ -68,18 +64,14 @@ fn partly(seen: &Offload, share: f64) -> Bottleneck {
         1..=8 => format!(", mostly not for layers {}", missing.join(", ")),
         many => format!(", mostly not for {many} layers"),
     };
-    Bottleneck {
-        severity: if share < seen.thresholds.async_bad { Severity::Bad } else { Severity::Notable },
-        finding: Finding {
-            rule: "async-partly",
-            evidence: format!("{ahead} of {all} copies ({}) were issued ahead{which}", per_cent(share)),
-            limit: limit(seen),
-            meaning: "compute waits for the whole copy of the other layers".into(),
-            next: "issue the copy of each layer when the previous layer starts to compute".into(),
-        },
-        gain_ns: saved(seen),
-        evidence: Vec::new(),
-    }
+    let finding = Finding {
+        rule: "async-partly",
+        evidence: format!("{ahead} of {all} copies ({}) were issued ahead{which}", per_cent(share)),
+        limit: limit(seen),
+        meaning: "compute waits for the whole copy of the other layers".into(),
+        next: "issue the copy of each layer when the previous layer starts to compute".into(),
+    };
+    finding.bottleneck(if share < seen.thresholds.async_bad { Severity::Bad } else { Severity::Notable }, saved(seen))
 }
 
 /// The first offloaded layer, if it is the only one that is not prefetched.
@@ -105,61 +97,56 @@ fn first_layer(seen: &Offload, first: &OffloadedLayer) -> Bottleneck {
             "use `--mode wrap`: the last offloaded layer then prefetches the first one of the next pass"
         })
     };
-    Bottleneck {
-        severity,
-        finding: Finding {
-            rule: "first-layer-not-prefetched",
-            evidence: format!(
-                "Only layer {}, the first offloaded layer, was not prefetched; it waited {}",
-                first.layer,
-                time(waited)
-            ),
-            limit: limit(seen),
-            meaning: meaning.into(),
-            next: next.into(),
-        },
-        gain_ns: Some(waited * forwards),
-        evidence: Vec::new(),
-    }
+    let finding = Finding {
+        rule: "first-layer-not-prefetched",
+        evidence: format!(
+            "Only layer {}, the first offloaded layer, was not prefetched; it waited {}",
+            first.layer,
+            time(waited)
+        ),
+        limit: limit(seen),
+        meaning: meaning.into(),
+        next: next.into(),
+    };
+    finding.bottleneck(severity, Some(waited * forwards))
+}
+
+/// The layer for which something took longest, if it is not good, with the severity and the limit.
+fn worst(
+    seen: &Offload,
+    time_of: fn(&OffloadedLayer) -> Option<f64>,
+    [good, bad]: [f64; 2],
+) -> Option<(&OffloadedLayer, String, Severity, String)> {
+    let took = |layer: &OffloadedLayer| time_of(layer).unwrap_or(0.0);
+    let worst = seen.passes.iter().max_by(|a, b| took(a).total_cmp(&took(b))).filter(|worst| took(worst) >= good)?;
+    let severity = if took(worst) > bad { Severity::Bad } else { Severity::Notable };
+    Some((worst, time(took(worst)), severity, format!("under {} good, over {} bad", time(good), time(bad))))
 }
 
 /// A long wait that no other finding explains.
 pub(super) fn long_wait(seen: &Offload) -> Option<Bottleneck> {
-    let limits = &seen.thresholds;
-    let waited = |layer: &OffloadedLayer| layer.exposed_ns.unwrap_or(0.0);
-    let worst = seen.passes.iter().max_by(|a, b| waited(a).total_cmp(&waited(b)))?;
-    let is_long = waited(worst) >= limits.pre_good_ns;
-    is_long.then(|| Bottleneck {
-        severity: if waited(worst) > limits.pre_bad_ns { Severity::Bad } else { Severity::Notable },
-        finding: Finding {
-            rule: "long-wait",
-            evidence: format!("Compute waited {} for layer {}", time(waited(worst)), worst.layer),
-            limit: format!("under {} good, over {} bad", time(limits.pre_good_ns), time(limits.pre_bad_ns)),
-            meaning: "its copy was issued too late or behind other copies".into(),
-            next: "look at the copy stream around it in the trace".into(),
-        },
-        gain_ns: Some(seen.usual.exposed),
-        evidence: Vec::new(),
-    })
+    let limits = [seen.thresholds.pre_good_ns, seen.thresholds.pre_bad_ns];
+    let (layer, waited, severity, limit) = worst(seen, |layer| layer.exposed_ns, limits)?;
+    let finding = Finding {
+        rule: "long-wait",
+        evidence: format!("Compute waited {waited} for layer {}", layer.layer),
+        limit,
+        meaning: "its copy was issued too late or behind other copies".into(),
+        next: "look at the copy stream around it in the trace".into(),
+    };
+    Some(finding.bottleneck(severity, Some(seen.usual.exposed)))
 }
 
 /// Releases that block compute.
 pub(super) fn release(seen: &Offload) -> Option<Bottleneck> {
-    let limits = &seen.thresholds;
-    let took = |layer: &OffloadedLayer| layer.release_ns.unwrap_or(0.0);
-    let worst = seen.passes.iter().max_by(|a, b| took(a).total_cmp(&took(b)))?;
-    let is_long = took(worst) >= limits.post_good_ns;
-    is_long.then(|| Bottleneck {
-        severity: if took(worst) > limits.post_bad_ns { Severity::Bad } else { Severity::Notable },
-        finding: Finding {
-            rule: "release-blocks",
-            evidence: format!("The release of layer {} took {}", worst.layer, time(took(worst))),
-            limit: format!("under {} good, over {} bad", time(limits.post_good_ns), time(limits.post_bad_ns)),
-            meaning: "compute waits while the buffer is freed".into(),
-            next: "drop the buffer without copying it back, as every mode but `sync` does: weights do not change"
-                .into(),
-        },
-        gain_ns: Some(seen.usual.released),
-        evidence: Vec::new(),
-    })
+    let limits = [seen.thresholds.post_good_ns, seen.thresholds.post_bad_ns];
+    let (layer, took, severity, limit) = worst(seen, |layer| layer.release_ns, limits)?;
+    let finding = Finding {
+        rule: "release-blocks",
+        evidence: format!("The release of layer {} took {took}", layer.layer),
+        limit,
+        meaning: "compute waits while the buffer is freed".into(),
+        next: "drop the buffer without copying it back, as every mode but `sync` does: weights do not change".into(),
+    };
+    Some(finding.bottleneck(severity, Some(seen.usual.released)))
 }

@@ -7,7 +7,7 @@ use crate::crossover::{Answer, Crossover, words::list};
 use crate::doubts::{SharedDoubt, Varying};
 use crate::scaling::{Exponent, ScalingSeries};
 use crate::units::{per_cent, three_figures, time};
-use crate::{explain::explain, finding::Finding, series::without, warmup::WarmUp};
+use crate::{explain::explain, finding::Finding, note::capital, warmup::WarmUp};
 
 /// From this many times its hardware limit on, a case should be profiled.
 pub const FAR_FROM_LIMIT: f64 = 3.0;
@@ -39,7 +39,7 @@ impl Profiling {
     pub fn findings(&self) -> Vec<KeyFinding> {
         let mut found = Vec::new();
         for part in [&self.attention, &self.models] {
-            found.extend(part.crossovers.pairs.iter().flat_map(|pair| crossover(pair, part)));
+            found.extend(part.crossovers.iter().flat_map(|pair| crossover(pair, part)));
             found.extend(growth(part));
             found.extend(part.scaling.findings().iter().map(KeyFinding::of));
         }
@@ -73,14 +73,9 @@ fn doubt(name: &str, shared: &SharedDoubt) -> KeyFinding {
     KeyFinding::new(id, format!("Run of `{name}`: {shared}."), remedy)
 }
 
-fn capital(sentence: &str) -> String {
-    let mut chars = sentence.chars();
-    chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
-}
-
 /// The axes in which a pair differs from the others of its part.
 fn pair_name(pair: &Crossover, part: &Part) -> String {
-    let name = Varying::of(part.crossovers.pairs.iter().map(|pair| &pair.id)).name(&pair.id);
+    let name = Varying::of(part.crossovers.iter().map(|pair| &pair.id)).name(&pair.id);
     name.map_or_else(String::new, |name| format!("`{name}`: "))
 }
 
@@ -295,10 +290,8 @@ fn trouble_sentence(names: &Names, case: &CaseFigures, trouble: &Trouble, count:
 
 /// Among several runs of the same cases, the one with the most warm-up iterations.
 fn longest(runs: &[ColdRun]) -> Vec<&ColdRun> {
-    let cases = |run: &ColdRun| -> Vec<String> {
-        let ids = run.warmups.cases.iter().map(|case| without(&case.id, |axis| axis == RUN_AXIS));
-        ids.map(|id| format!("{} {} {}", id.workload, id.device, id.case)).collect()
-    };
+    let cases =
+        |run: &ColdRun| -> Vec<String> { run.warmups.iter().map(|case| case.id.without(&[RUN_AXIS]).key()).collect() };
     let mut found: Vec<(Vec<String>, &ColdRun)> = Vec::new();
     for run in runs {
         let own = cases(run);
@@ -313,8 +306,8 @@ fn longest(runs: &[ColdRun]) -> Vec<&ColdRun> {
 
 fn warm_up(cold: &ColdRun) -> Option<KeyFinding> {
     let name = cold.name.as_ref().map_or_else(String::new, |name| format!("Run `{name}`: "));
-    let varying = Varying::of(cold.warmups.cases.iter().map(|case| &case.id));
-    let text: Vec<String> = cold.warmups.cases.iter().filter_map(|case| first_iterations(case, &varying)).collect();
+    let varying = Varying::of(cold.warmups.iter().map(|case| &case.id));
+    let text: Vec<String> = cold.warmups.iter().filter_map(|case| first_iterations(case, &varying)).collect();
     (!text.is_empty()).then(|| KeyFinding::new("warm-up", format!("{name}{}", text.join(" ")), None))
 }
 

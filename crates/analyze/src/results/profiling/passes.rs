@@ -6,7 +6,7 @@ use laptime_trace::run::{AxisValue, Case, CaseResult};
 
 use super::Part;
 use crate::cases::CaseFigures;
-use crate::series::{LENGTH, without};
+use crate::series::LENGTH;
 
 laptime_trace::words! {
     /// The purpose of a pass.
@@ -109,8 +109,7 @@ fn training_cost(passes: &Passes<'_>, case: &CaseFigures) -> Option<TrainingCost
 
 /// What a case has in common with those of other passes.
 fn rest(case: &CaseFigures) -> String {
-    let id = without(&case.id, |axis| axis == "pass_type" || axis == "test");
-    format!("{} {} {}", id.workload, id.device, id.case)
+    case.id.without(&["pass_type", "test"]).key()
 }
 
 fn pass(case: &CaseFigures) -> String {

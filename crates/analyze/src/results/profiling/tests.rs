@@ -97,7 +97,7 @@ fn runs_that_share_no_case_and_differ_in_nothing_are_one() {
     let one = |kind: &str, nanos| read(kind, Some(run("attention", "1", kind)), vec![attention(kind, 512, nanos)]);
     let text = profiling(vec![one("dense", 1000), one("sparse", 500)]);
     assert!(text.runs.iter().all(|run| run.name.is_none()));
-    assert_eq!(text.attention.crossovers.pairs.len(), 1, "so that they can be compared");
+    assert_eq!(text.attention.crossovers.len(), 1, "so that they can be compared");
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn results_of_runs_that_are_told_apart_are_never_mixed() {
         read(commit, Some(run("attention", commit, "t")), vec![attention(kind, 512, 5), attention("naive", 512, 6)])
     };
     let text = profiling(vec![one("1", "dense"), one("2", "sparse")]);
-    assert!(text.attention.crossovers.pairs.iter().all(|pair| pair.base != "dense" || pair.kind != "sparse"));
+    assert!(text.attention.crossovers.iter().all(|pair| pair.base != "dense" || pair.kind != "sparse"));
     assert_eq!(text.attention.cases.len(), 4);
 }
 

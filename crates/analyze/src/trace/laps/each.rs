@@ -46,11 +46,11 @@ impl Lap {
 
 /// Collects what happened in each lap.
 pub fn each(trace: &Trace, devices: &Devices, unit: &LapUnit, waits: &[Found]) -> Vec<Lap> {
-    let work = || devices.devices.iter().flat_map(|device| &device.work);
+    let work = || devices.work();
     let busy = Stretches::union(work().map(|work| (work.start, work.end)).collect());
     let waiting = waiting(waits);
     let launches = launches(trace, devices, unit);
-    let waits = count(unit, waits.iter().map(|wait| wait.start));
+    let waits = unit.count(waits.iter().filter_map(|wait| unit.at(wait.start)));
     let laps = unit.laps.iter().enumerate();
     laps.map(|(at, lap)| Lap {
         label: lap.label.clone(),
@@ -66,15 +66,6 @@ pub fn each(trace: &Trace, devices: &Devices, unit: &LapUnit, waits: &[Found]) -
     .collect()
 }
 
-/// How many of these moments are in each lap.
-fn count(unit: &LapUnit, moments: impl Iterator<Item = u64>) -> Vec<u64> {
-    let mut counts = vec![0; unit.laps.len()];
-    for at in moments.filter_map(|moment| unit.at(moment)) {
-        counts[at] += 1;
-    }
-    counts
-}
-
 /// Launches per lap: those that start in it; for laps detected on a device, those of the work that starts in
 /// it.
 fn launches(trace: &Trace, devices: &Devices, unit: &LapUnit) -> Option<Vec<u64>> {
@@ -82,20 +73,13 @@ fn launches(trace: &Trace, devices: &Devices, unit: &LapUnit) -> Option<Vec<u64>
         return launches_behind(devices, unit);
     }
     let is_launch = |id: SpanId| devices.activities[id.index()] == Activity::Launch;
-    let starts = trace.spans().filter(|span| is_launch(span.id)).map(|span| span.start.0);
-    Some(count(unit, starts))
+    let starts = trace.spans().filter(|span| is_launch(span.id));
+    Some(unit.count(starts.filter_map(|span| unit.at(span.start.0))))
 }
 
 fn launches_behind(devices: &Devices, unit: &LapUnit) -> Option<Vec<u64>> {
     let launched = |work: &Work| Some((unit.at(work.start)?, work.launch?));
-    let work = devices.devices.iter().flat_map(|device| &device.work);
+    let work = devices.work();
     let behind: HashSet<(usize, SpanId)> = work.filter_map(launched).collect();
-    if behind.is_empty() {
-        return None;
-    }
-    let mut counts = vec![0; unit.laps.len()];
-    for (at, _) in behind {
-        counts[at] += 1;
-    }
-    Some(counts)
+    (!behind.is_empty()).then(|| unit.count(behind.into_iter().map(|(at, _)| at)))
 }

@@ -7,7 +7,7 @@ use hashbrown::HashMap;
 
 use laptime_trace::{NameId, SpanId, Trace, TrackId};
 
-use crate::devices::{Devices, Work};
+use crate::devices::{Devices, Work, launches_of};
 use crate::host::Host;
 use crate::lap_unit::{LapSource, LapUnit};
 
@@ -116,7 +116,7 @@ impl<'a> Parts<'a> {
     }
 
     fn add_devices(&mut self, devices: &Devices, unit: &LapUnit) {
-        let mut work: Vec<&Work> = devices.devices.iter().flat_map(|device| &device.work).collect();
+        let mut work: Vec<&Work> = devices.work().collect();
         if work.is_empty() {
             return;
         }
@@ -205,10 +205,7 @@ fn median(laps: &[HashMap<Key, Spent>], value: impl Fn(&HashMap<Key, Spent>) -> 
 
 /// The thread that launched the most work.
 fn launching_thread(trace: &Trace, devices: &Devices) -> Option<TrackId> {
-    let mut counts: HashMap<TrackId, u64> = HashMap::new();
-    for launch in devices.devices.iter().flat_map(|device| &device.work).filter_map(|work| work.launch) {
-        *counts.entry(trace.span(launch).track).or_default() += 1;
-    }
+    let counts = launches_of(trace, devices.work());
     counts.into_iter().max_by_key(|(track, count)| (*count, std::cmp::Reverse(*track))).map(|(track, _)| track)
 }
 

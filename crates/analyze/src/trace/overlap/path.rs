@@ -1,6 +1,8 @@
 //! The direction of a copy, and the collective of a kernel.
 
-use laptime_trace::{Activity, MemoryKind, Span, Value};
+use laptime_trace::{Activity, MemoryKind, Span};
+
+use crate::fields::whole;
 
 laptime_trace::words! {
     /// The direction of a copy.
@@ -60,12 +62,7 @@ impl Path {
     /// The path and the bytes of a copy or memset.
     pub(super) fn of(span: &Span<'_>) -> (Self, Option<u64>) {
         if span.activity() == Activity::Memset {
-            let bytes = match span.fields.get("bytes") {
-                Some(Value::Int(bytes)) => u64::try_from(bytes).ok(),
-                Some(Value::Uint(bytes)) => Some(bytes),
-                _ => None,
-            };
-            return (Self::Memset, bytes);
+            return (Self::Memset, whole(&span.fields, "bytes"));
         }
         let Some(path) = span.copy_path() else { return (Self::Unknown, None) };
         let way = match way(span.name) {

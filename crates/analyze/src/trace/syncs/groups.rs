@@ -7,7 +7,7 @@ use laptime_trace::{Nanos, Trace};
 
 use super::sites::{Site, Sites, without_number};
 use super::{Cost, Wait, WaitKind, meanwhile::Meanwhile, total_cost};
-use crate::waits::{Found, Place};
+use crate::waits::Found;
 use crate::{devices::Devices, lap_unit::LapUnit, quantile::median_with_zeros};
 
 /// Syncs of one call at one site.
@@ -142,11 +142,7 @@ impl<'a> Places<'a> {
 
     fn of(&mut self, wait: &Found) -> (usize, Option<usize>) {
         let trace = self.trace;
-        let call = match wait.place {
-            Place::Span(id) => trace.span_name(id),
-            Place::Mark(_, name) => name,
-        };
-        let key = (wait.kind, trace.name(call), self.sites.site(wait));
+        let key = (wait.kind, wait.name(trace), self.sites.site(wait));
         if let Some(known) = self.known.get(&key) {
             return *known;
         }

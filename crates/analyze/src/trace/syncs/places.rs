@@ -121,16 +121,16 @@ enum Where<'a> {
 
 fn key<'a>(trace: &'a Trace, sites: &Sites<'a>, wait: &Found) -> Key<'a> {
     let site = sites.site(wait);
-    let (call, fields) = match wait.place {
-        Place::Span(id) => (trace.span_name(id), trace.span(id).fields),
-        Place::Mark(id, name) => (name, trace.mark(id).fields),
+    let fields = match wait.place {
+        Place::Span(id) => trace.span(id).fields,
+        Place::Mark(id, _) => trace.mark(id).fields,
     };
     let python = || {
         let (function, called) = sites.python(&site)?;
         let (file, line, function) = python_function(function)?;
         Some(Where::Function { file, line, function, method: called.and_then(method) })
     };
-    (line_of(&fields).or_else(python).unwrap_or(Where::Path(site)), trace.name(call))
+    (line_of(&fields).or_else(python).unwrap_or(Where::Path(site)), wait.name(trace))
 }
 
 /// The line in the fields of a mark.

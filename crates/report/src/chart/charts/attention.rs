@@ -17,28 +17,16 @@ pub struct Attention {
     pub ratios: Vec<Line>,
 }
 
-/// The cost of one attention kind. The three lines have the same name; one without points is left out.
+/// The cost of one attention kind. The three lines have the same name, and an exponent as their note where it is known;
+/// one without points is left out.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct AttentionKind {
     /// Nanoseconds per iteration, over sequence length.
     pub time_ns: Line,
-    /// The exponent, if there are enough lengths.
-    pub time_exponent: Option<Exponent>,
     /// The peak memory in bytes, over sequence length.
     pub peak_bytes: Line,
-    /// The exponent, if there are enough lengths.
-    pub memory_exponent: Option<Exponent>,
     /// The share of causal entries that are not computed, over sequence length. Dense has none.
     pub sparsity: Line,
-}
-
-/// The growth with the sequence length, as an exponent.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Exponent {
-    /// The exponent.
-    pub value: f64,
-    /// Its interval.
-    pub interval: Option<[f64; 2]>,
 }
 
 /// Slopes are drawn next to the lines, by this factor above and below.
@@ -46,14 +34,14 @@ const BESIDE: f64 = 1.6;
 
 /// Draws the time of each kind over sequence length, with slopes.
 pub fn attention_latency(attention: &Attention) -> Option<Chart> {
-    let lines = attention.kinds.iter().map(|kind| with_exponent(&kind.time_ns, kind.time_exponent));
+    let lines = attention.kinds.iter().map(|kind| kind.time_ns.clone());
     let y = axis("time of an iteration", Quantity::Nanos, Scale::Log);
     growth("attention_latency", "Attention: time over sequence length", attention, y, lines.collect())
 }
 
 /// Draws the memory of each kind over sequence length, with slopes.
 pub fn attention_memory(attention: &Attention) -> Option<Chart> {
-    let lines = attention.kinds.iter().map(|kind| with_exponent(&kind.peak_bytes, kind.memory_exponent));
+    let lines = attention.kinds.iter().map(|kind| kind.peak_bytes.clone());
     let y = axis("peak memory", Quantity::Bytes, Scale::Log);
     growth("attention_memory", "Attention: memory over sequence length", attention, y, lines.collect())
 }
@@ -83,13 +71,6 @@ fn growth(name: &'static str, title: &str, attention: &Attention, y: Axis, lines
 fn names(attention: &Attention) -> Vec<String> {
     let lines = |kind: &AttentionKind| [&kind.time_ns, &kind.peak_bytes, &kind.sparsity].map(|line| line.name.clone());
     attention.kinds.iter().flat_map(lines).filter(|name| !name.is_empty()).collect()
-}
-
-/// Writes the exponent in the legend, after the name.
-fn with_exponent(line: &Line, exponent: Option<Exponent>) -> Line {
-    let Some(Exponent { value, interval }) = exponent else { return line.clone() };
-    let interval = interval.map(|[low, high]| format!(" [{low:.2}, {high:.2}]")).unwrap_or_default();
-    Line { note: format!("exponent {value:.2}{interval}"), ..line.clone() }
 }
 
 /// At the longest length, N² above the highest cost, and N below the lowest.

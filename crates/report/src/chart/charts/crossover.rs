@@ -11,19 +11,8 @@ pub struct Crossovers {
     /// Dense / another kind, over sequence length, one line per kind, metric and batch size: the name says
     /// which, such as `time, sparse, batch 4`. Above 1, the other kind is better.
     pub ratios: Vec<Line>,
-    /// Where they cross 1.
-    pub crossings: Vec<Crossing>,
-}
-
-/// A crossing of 1.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Crossing {
-    /// The sequence length.
-    pub seq_len: f64,
-    /// Its interval.
-    pub interval: Option<[f64; 2]>,
-    /// Its label, such as `sparse: faster from 1,300 [1,180, 1,450] on`.
-    pub label: String,
+    /// The sequence lengths at which they cross 1, with labels such as `sparse: faster from 1,300 [1,180, 1,450] on`.
+    pub crossings: Vec<Stretch>,
 }
 
 /// Draws ratios over sequence length, with the line at 1 and the intervals of the crossings.
@@ -31,11 +20,7 @@ pub fn crossover(crossovers: &Crossovers) -> Option<Chart> {
     let y = axis("dense / this kind", Quantity::Ratio, Scale::Log);
     let mut panel = lines_panel("", LENGTHS, y, crossovers.ratios.clone())?;
     panel.references = vec![Reference::Level { y: 1.0, label: "equal".to_owned() }];
-    panel.stretches = crossovers.crossings.iter().map(stretch).collect();
+    panel.stretches = crossovers.crossings.clone();
     let title = "Where another kind of attention beats dense (above 1)";
     chart("crossover", title, &crossovers.subtitle, vec![panel])
-}
-
-fn stretch(crossing: &Crossing) -> Stretch {
-    Stretch { at: crossing.seq_len, interval: crossing.interval, label: crossing.label.clone() }
 }

@@ -17,10 +17,10 @@ mod model;
 mod roofline;
 mod warmup;
 
-pub use attention::{Attention, AttentionKind, Exponent, attention_efficiency, attention_latency, attention_memory};
-pub use crossover::{Crossing, Crossovers, crossover};
+pub use attention::{Attention, AttentionKind, attention_efficiency, attention_latency, attention_memory};
+pub use crossover::{Crossovers, crossover};
 pub use model::{Models, model_performance};
-pub use roofline::{ComputeRoof, MemoryRoof, Roofline, roofline};
+pub use roofline::{Roof, Roofline, roofline};
 pub use warmup::{WarmupLaps, WarmupRow, warmup_laps};
 
 use super::{Axis, Chart, Content, Line, Panel, Quantity, Reading, Scale, panel::has_figures};

@@ -9,30 +9,21 @@ pub struct Roofline {
     /// Machine and method, and the source of the roofs.
     pub subtitle: String,
     /// The memory bandwidth.
-    pub memory: MemoryRoof,
+    pub memory: Roof,
     /// One per dtype of the points, from `laptime peaks`.
-    pub compute: Vec<ComputeRoof>,
+    pub compute: Vec<Roof>,
     /// The measured points: FLOP per byte (`x`) and FLOP/s (`y`), one line per kind of work. Label a
     /// point by what differs from its neighbours, such as `4096`.
     pub reached: Vec<Line>,
 }
 
-/// A memory bandwidth.
+/// A peak.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct MemoryRoof {
-    /// Its label, such as `memory, 4.1 TB/s`.
+pub struct Roof {
+    /// Its label, such as `memory, 4.1 TB/s` or `bf16, 790 TFLOP/s`.
     pub name: String,
-    /// Bytes per second.
-    pub bytes_s: f64,
-}
-
-/// The peak of a dtype.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct ComputeRoof {
-    /// Its label, such as `bf16, 790 TFLOP/s`.
-    pub name: String,
-    /// FLOP/s.
-    pub flops_s: f64,
+    /// Bytes or FLOPs per second.
+    pub rate: f64,
 }
 
 /// Draws points below roofs. Points are not joined; without a roof or a point there is no chart.
@@ -48,14 +39,14 @@ pub fn roofline(roofline: &Roofline) -> Option<Chart> {
 
 fn roofs(roofline: &Roofline) -> Vec<Reference> {
     let is_rate = |rate: f64| rate.is_finite() && rate > 0.0;
-    let mut compute: Vec<&ComputeRoof> = roofline.compute.iter().filter(|roof| is_rate(roof.flops_s)).collect();
-    compute.sort_by(|one, other| other.flops_s.total_cmp(&one.flops_s));
-    let compute = compute.into_iter().filter(|_| is_rate(roofline.memory.bytes_s)).enumerate();
+    let mut compute: Vec<&Roof> = roofline.compute.iter().filter(|roof| is_rate(roof.rate)).collect();
+    compute.sort_by(|one, other| other.rate.total_cmp(&one.rate));
+    let compute = compute.into_iter().filter(|_| is_rate(roofline.memory.rate)).enumerate();
     // All roofs share the rising part, so it has one label.
     let slope_label = |at: usize| if at == 0 { roofline.memory.name.clone() } else { String::new() };
-    let roof = |(at, roof): (usize, &ComputeRoof)| Reference::Roof {
-        slope: roofline.memory.bytes_s,
-        most: roof.flops_s,
+    let roof = |(at, roof): (usize, &Roof)| Reference::Roof {
+        slope: roofline.memory.rate,
+        most: roof.rate,
         slope_label: slope_label(at),
         label: roof.name.clone(),
     };

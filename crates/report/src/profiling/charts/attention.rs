@@ -7,7 +7,7 @@ use laptime_analyze::{
 };
 
 use super::{memory_line, subtitle, time_line};
-use crate::chart::{Line, Point, charts as drawn};
+use crate::chart::{Line, Point, Stretch, charts as drawn};
 use crate::profiling::labels::Labels;
 
 /// The reference kind of the ratios.
@@ -21,13 +21,12 @@ pub(super) fn attention(answer: &Profiling) -> drawn::Attention {
     let kind = |series: &LengthSeries| {
         let name = labels.label(&series.id);
         let grown = part.scaling.series.iter().find(|grown| grown.id == series.id);
-        let exponent = |exponent: Option<Exponent>| exponent.map(drawn_exponent);
+        // An exponent of time without an interval is left out.
+        let of_time = grown.and_then(|grown| grown.time.overall).filter(|time| time.interval.is_some());
+        let of_memory = grown.and_then(|grown| grown.memory.overall);
         drawn::AttentionKind {
-            time_ns: time_line(&name, series),
-            // An exponent of time without an interval is left out.
-            time_exponent: exponent(grown.and_then(|grown| grown.time.overall).filter(|time| time.interval.is_some())),
-            peak_bytes: memory_line(&name, series),
-            memory_exponent: exponent(grown.and_then(|grown| grown.memory.overall)),
+            time_ns: with_exponent(time_line(&name, series), of_time),
+            peak_bytes: with_exponent(memory_line(&name, series), of_memory),
             sparsity: sparsity_line(&name, series, &sparsity),
         }
     };
@@ -38,8 +37,11 @@ pub(super) fn attention(answer: &Profiling) -> drawn::Attention {
     }
 }
 
-fn drawn_exponent(exponent: Exponent) -> drawn::Exponent {
-    drawn::Exponent { value: exponent.value, interval: exponent.interval.map(|ends| [ends.low, ends.high]) }
+/// Writes the exponent in the legend, after the name.
+fn with_exponent(line: Line, exponent: Option<Exponent>) -> Line {
+    let Some(Exponent { value, interval, .. }) = exponent else { return line };
+    let interval = interval.map_or_else(String::new, |ends| format!(" [{:.2}, {:.2}]", ends.low, ends.high));
+    Line { note: format!("exponent {value:.2}{interval}"), ..line }
 }
 
 /// The sparsity of each case, by label.
@@ -75,7 +77,7 @@ fn ratios(part: &ProfilingPart) -> Vec<Line> {
 
 /// The pairs that are drawn, each with its kind and label.
 fn named_pairs(part: &ProfilingPart) -> Vec<(String, &Crossover)> {
-    let pairs = || part.crossovers.pairs.iter().filter(|pair| is_drawn(pair));
+    let pairs = || part.crossovers.iter().filter(|pair| is_drawn(pair));
     let labels = Labels::of(pairs().map(|pair| &pair.id), &["model"]);
     let name = |pair: &Crossover| {
         let parts = [pair.kind.clone(), labels.label(&pair.id)];
@@ -109,18 +111,13 @@ pub(super) fn crossovers(answer: &Profiling) -> drawn::Crossovers {
     }
 }
 
-fn crossings(name: &str, pair: &Crossover) -> Vec<drawn::Crossing> {
+fn crossings(name: &str, pair: &Crossover) -> Vec<Stretch> {
     let time = pair.time.as_ref().and_then(|answer| crossing(name, answer, &pair.faster, ["faster", "slower"]));
     let memory = pair.memory.as_ref().and_then(|answer| crossing(name, answer, &pair.smaller, ["smaller", "larger"]));
     [time, memory].into_iter().flatten().collect()
 }
 
-fn crossing(
-    name: &str,
-    answer: &CrossoverAnswer,
-    points: &[Ratio],
-    [less, more]: [&str; 2],
-) -> Option<drawn::Crossing> {
+fn crossing(name: &str, answer: &CrossoverAnswer, points: &[Ratio], [less, more]: [&str; 2]) -> Option<Stretch> {
     let (crossing, word) = match answer {
         CrossoverAnswer::From(crossing) => (crossing, less),
         CrossoverAnswer::Until(crossing) => (crossing, more),
@@ -130,5 +127,5 @@ fn crossing(
     // An end outside the measured lengths is drawn at the edge.
     let edges = [points.first()?.length as f64, points.last()?.length as f64];
     let interval = ends.map(|Ends { low, high }| [low.unwrap_or(edges[0]), high.unwrap_or(edges[1])]);
-    Some(drawn::Crossing { seq_len: length, interval, label: format!("{name}: {word} from {length:.0} on") })
+    Some(Stretch { at: length, interval, label: format!("{name}: {word} from {length:.0} on") })
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use laptime_analyze::{CaseId, LengthSeries, Mode, Profiling, ProfilingPart};
+use laptime_analyze::{CaseId, LengthSeries, Mode, Profiling, ProfilingPart, TrainingCost, grouped};
 use laptime_trace::run::Case;
 
 use super::{memory_line, subtitle, time_line};
@@ -35,7 +35,7 @@ fn parts_of_steps(part: &ProfilingPart) -> HashSet<(String, String)> {
     part.cases
         .iter()
         .filter(|case| passes.has_step(case))
-        .map(|case| key(&without(&case.id, &["seq_len", "test"])))
+        .map(|case| key(&case.id.without(&["seq_len", "test"])))
         .collect()
 }
 
@@ -56,13 +56,7 @@ fn named(labels: &Labels<'_>, id: &CaseId, mode: Mode) -> String {
 
 /// The model: the subject of a colour.
 fn subject(labels: &Labels<'_>, id: &CaseId) -> String {
-    labels.label(&without(id, &["pass_type"]))
-}
-
-fn without(id: &CaseId, axes: &[&str]) -> CaseId {
-    let kept = id.case.values().filter(|(axis, _)| !axes.contains(axis));
-    let case = Case::new(kept.map(|(axis, value)| (axis.to_owned(), value.clone())).collect());
-    CaseId { case, ..id.clone() }
+    labels.label(&id.without(&["pass_type"]))
 }
 
 /// A case as its identity, without the device.
@@ -72,19 +66,16 @@ fn as_id(case: &Case) -> CaseId {
 
 /// Training / inference, with the name of the training line.
 fn costs(part: &ProfilingPart, labels: &Labels<'_>) -> Vec<Line> {
-    let mut lines: Vec<Line> = Vec::new();
-    for cost in part.training_costs() {
-        let name = named(labels, &as_id(&cost.case), Mode::Training);
+    let named = |cost: TrainingCost| {
+        let id = as_id(&cost.case);
         let point = Point::measured(cost.length as f64, cost.ratio);
-        match lines.iter_mut().find(|line| line.name == name) {
-            Some(line) => line.points.push(point),
-            None => lines.push(Line::new(name, vec![point]).of(subject(labels, &as_id(&cost.case)))),
-        }
-    }
-    for line in &mut lines {
-        line.points.sort_by(|one, other| one.x.total_cmp(&other.x));
-    }
-    lines
+        ((named(labels, &id, Mode::Training), subject(labels, &id)), point)
+    };
+    let line = |((name, subject), mut points): ((String, String), Vec<Point>)| {
+        points.sort_by(|one, other| one.x.total_cmp(&other.x));
+        Line::new(name, points).of(subject)
+    };
+    grouped(part.training_costs().into_iter().map(named)).into_iter().map(line).collect()
 }
 
 fn losses(part: &ProfilingPart, labels: &Labels<'_>) -> Vec<Line> {

@@ -1,6 +1,6 @@
 //! The rates of cases, below the measured peaks.
 
-use laptime_analyze::{CaseFigures, Limits, Profiling, ProfilingPart, RUN_AXIS};
+use laptime_analyze::{CaseFigures, Limits, Profiling, ProfilingPart, RUN_AXIS, grouped};
 use laptime_trace::run::{Peaks, Traffic};
 
 use super::device_name;
@@ -22,7 +22,7 @@ pub(super) fn roofline(answer: &Profiling) -> Option<drawn::Roofline> {
     let machine = device_name(&run.environment.machine, &run.device).unwrap_or_else(|| run.device.clone());
     Some(drawn::Roofline {
         subtitle: format!("{machine}; roofs as laptime peaks measured them at {}", peaks.measured),
-        memory: drawn::MemoryRoof { name: format!("memory, {} GB/s", three_figures(bytes_s / 1e9)), bytes_s },
+        memory: drawn::Roof { name: format!("memory, {} GB/s", three_figures(bytes_s / 1e9)), rate: bytes_s },
         compute: peaks.flops.iter().map(|peak| compute(&peak.dtype, peak.flops_s)).collect(),
         reached,
     })
@@ -34,9 +34,9 @@ fn is_shared(answer: &Profiling, peaks: &Peaks) -> bool {
     known.all(|other| other == peaks)
 }
 
-fn compute(dtype: &str, flops_s: f64) -> drawn::ComputeRoof {
+fn compute(dtype: &str, flops_s: f64) -> drawn::Roof {
     let (size, unit) = if flops_s >= 1e12 { (1e12, "TFLOP/s") } else { (1e9, "GFLOP/s") };
-    drawn::ComputeRoof { name: format!("{dtype}, {} {unit}", three_figures(flops_s / size)), flops_s }
+    drawn::Roof { name: format!("{dtype}, {} {unit}", three_figures(flops_s / size)), rate: flops_s }
 }
 
 fn three_figures(number: f64) -> String {
@@ -53,16 +53,12 @@ fn three_figures(number: f64) -> String {
 /// One line per group of cases that differ only in length.
 fn lines(part: &ProfilingPart, is_held: &dyn Fn(&CaseFigures) -> bool) -> Vec<Line> {
     let labels = Labels::of(part.cases.iter().map(|case| &case.id), &["model", "attention", "pass_type"]);
-    let mut lines: Vec<Line> = Vec::new();
-    for (case, point) in part.cases.iter().filter(|case| is_held(case)).filter_map(|case| Some((case, point(case)?))) {
+    let named = |case: &CaseFigures| {
         let label = labels.label(&case.id);
-        let name = if label.is_empty() { case.id.workload.clone() } else { label };
-        match lines.iter_mut().find(|line| line.name == name) {
-            Some(line) => line.points.push(point),
-            None => lines.push(Line::new(name, vec![point])),
-        }
-    }
-    lines
+        Some((if label.is_empty() { case.id.workload.clone() } else { label }, point(case)?))
+    };
+    let points = grouped(part.cases.iter().filter(|case| is_held(case)).filter_map(named));
+    points.into_iter().map(|(name, points)| Line::new(name, points)).collect()
 }
 
 fn point(case: &CaseFigures) -> Option<Point> {

@@ -21,13 +21,13 @@ pub(super) fn laps(answer: &Profiling) -> drawn::WarmupLaps {
         }
     };
     rows.truncate(MOST_LINES);
-    let levels = runs.iter().flat_map(|run| run.warmups.cases.first()).flat_map(|case| &case.processes);
+    let levels = runs.iter().flat_map(|run| run.warmups.first()).flat_map(|case| &case.processes);
     let levels: Vec<f64> = levels.filter_map(|process| process.steady_ns).collect();
     drawn::WarmupLaps { subtitle: subtitle(answer), rows, steady_ns: median(&levels) }
 }
 
 fn processes(run: &ColdRun) -> Vec<drawn::WarmupRow> {
-    let Some(case) = run.warmups.cases.first() else { return Vec::new() };
+    let Some(case) = run.warmups.first() else { return Vec::new() };
     let row = |process: &laptime_analyze::WarmUpProcess| drawn::WarmupRow {
         name: format!("process {}", process.run + 1),
         laps_ns: process.iterations_ns.clone(),
@@ -37,7 +37,7 @@ fn processes(run: &ColdRun) -> Vec<drawn::WarmupRow> {
 }
 
 fn first_process(run: &ColdRun) -> Option<drawn::WarmupRow> {
-    let process = run.warmups.cases.first()?.processes.first()?;
+    let process = run.warmups.first()?.processes.first()?;
     let iterations = if run.not_counted == 1 { "iteration" } else { "iterations" };
     let name = format!("{} warm-up {iterations}", run.not_counted);
     Some(drawn::WarmupRow { name, laps_ns: process.iterations_ns.clone(), not_counted: run.not_counted })
@@ -48,7 +48,7 @@ fn subtitle(answer: &Profiling) -> String {
     let cold = answer.runs.iter().filter(|run| run.read.is_warm_up());
     let machine =
         cold.filter_map(|run| run.read.run.as_ref()).find_map(|run| device_name(&run.environment.machine, &run.device));
-    let case = answer.warmups.iter().find_map(|run| run.warmups.cases.first());
+    let case = answer.warmups.iter().find_map(|run| run.warmups.first());
     let text = |axis: &str| Some(case?.id.case.get(axis)?.to_string());
     let pass = if text("test").is_some() { "test" } else { "pass_type" };
     let words = ["model", pass, "size"].into_iter().filter_map(text);

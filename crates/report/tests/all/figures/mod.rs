@@ -1,11 +1,10 @@
 //! Figures to draw: made up, in the shape of real ones.
 
 use laptime_report::chart::{
-    Chart, Line, Point,
+    Chart, Line, Point, Stretch,
     charts::{
-        Attention, AttentionKind, ComputeRoof, Crossing, Crossovers, Exponent, MemoryRoof, Models, Roofline,
-        WarmupLaps, WarmupRow, attention_efficiency, attention_latency, attention_memory, crossover, model_performance,
-        roofline, warmup_laps,
+        Attention, AttentionKind, Crossovers, Models, Roof, Roofline, WarmupLaps, WarmupRow, attention_efficiency,
+        attention_latency, attention_memory, crossover, model_performance, roofline, warmup_laps,
     },
 };
 
@@ -45,12 +44,12 @@ fn kind(name: &str, lengths: &[f64], time: [f64; 3], memory: [f64; 3], fits: f64
 pub fn attention() -> Attention {
     let lengths = lengths(512, 6);
     let mut naive = kind("naive", &lengths, [20e3, 40.0, 0.2], [4e6, 8e3, 96.0], 8192.0);
-    naive.time_exponent = Some(Exponent { value: 1.93, interval: Some([1.88, 1.97]) });
+    naive.time_ns.note = "exponent 1.93 [1.88, 1.97]".to_owned();
     let mut dense = kind("dense", &lengths, [9e3, 5.0, 0.012], [1e6, 8192.0, 0.0], 1e9);
-    dense.time_exponent = Some(Exponent { value: 1.84, interval: Some([1.80, 1.89]) });
-    dense.memory_exponent = Some(Exponent { value: 1.0, interval: None });
+    dense.time_ns.note = "exponent 1.84 [1.80, 1.89]".to_owned();
+    dense.peak_bytes.note = "exponent 1.00".to_owned();
     let mut sparse = kind("sparse", &lengths, [14e3, 9.0, 0.0], [1.2e6, 8392.0, 0.0], 1e9);
-    sparse.time_exponent = Some(Exponent { value: 1.02, interval: Some([0.98, 1.05]) });
+    sparse.time_ns.note = "exponent 1.02 [0.98, 1.05]".to_owned();
     let share = |length: &f64| Point::measured(*length, 1.0 - 300.0 / length);
     sparse.sparsity = Line::new("sparse", lengths.iter().map(share).collect());
     Attention {
@@ -80,8 +79,8 @@ pub fn crossovers() -> Crossovers {
     Crossovers {
         subtitle: attention().subtitle,
         ratios: ratios(&lengths(512, 6)),
-        crossings: vec![Crossing {
-            seq_len: 890.0,
+        crossings: vec![Stretch {
+            at: 890.0,
             interval: Some([790.0, 1010.0]),
             label: "sparse: faster from 890 [790, 1,010] on".to_owned(),
         }],
@@ -149,10 +148,10 @@ pub fn roofs() -> Roofline {
     };
     Roofline {
         subtitle: "made-up figures: a GPU, and roofs as `laptime peaks` measures them".to_owned(),
-        memory: MemoryRoof { name: "memory, 4.1 TB/s".to_owned(), bytes_s: 4.1e12 },
+        memory: Roof { name: "memory, 4.1 TB/s".to_owned(), rate: 4.1e12 },
         compute: vec![
-            ComputeRoof { name: "f32, 51 TFLOP/s".to_owned(), flops_s: 51e12 },
-            ComputeRoof { name: "bf16, 790 TFLOP/s".to_owned(), flops_s: 790e12 },
+            Roof { name: "f32, 51 TFLOP/s".to_owned(), rate: 51e12 },
+            Roof { name: "bf16, 790 TFLOP/s".to_owned(), rate: 790e12 },
         ],
         reached: vec![
             reached(
@@ -252,11 +251,7 @@ fn many_bars() -> Attention {
 
 fn few_lengths() -> Crossovers {
     let points = vec![Point::measured(512.0, 0.8).within(0.7, 0.9), Point::measured(1024.0, 1.3).within(1.2, 1.4)];
-    let crossing = |label: &str, seq_len: f64| Crossing {
-        seq_len,
-        interval: Some([seq_len * 0.9, seq_len * 1.1]),
-        label: label.to_owned(),
-    };
+    let crossing = |label: &str, at: f64| Stretch { at, interval: Some([at * 0.9, at * 1.1]), label: label.to_owned() };
     Crossovers {
         subtitle: "two lengths, two crossings near each other".to_owned(),
         ratios: vec![Line::new("time", points)],
@@ -279,8 +274,8 @@ fn crowded_roof() -> Roofline {
     let point =
         |at: usize| Point::measured(60.0 + 3.0 * at as f64, 3e13 + 2e12 * noise(at)).labelled(format!("case {at}"));
     let mut roofs = roofs();
-    roofs.compute.push(ComputeRoof { name: "f16, 800 TFLOP/s".to_owned(), flops_s: 800e12 });
-    roofs.compute.push(ComputeRoof { name: "tf32, 400 TFLOP/s".to_owned(), flops_s: 400e12 });
+    roofs.compute.push(Roof { name: "f16, 800 TFLOP/s".to_owned(), rate: 800e12 });
+    roofs.compute.push(Roof { name: "tf32, 400 TFLOP/s".to_owned(), rate: 400e12 });
     roofs.reached.push(Line::new("many at one place", (0..30).map(point).collect()));
     roofs
 }
