@@ -26,6 +26,7 @@ mod translate;
 use std::collections::HashMap;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::{panic, ptr, slice};
 
 use self::machine::Launch;
@@ -34,6 +35,8 @@ pub use self::product::{Matrix, Product};
 use self::program::Program;
 use self::tensor_map::TensorMap;
 use self::text::ModuleText;
+
+static LAUNCHES: AtomicU64 = AtomicU64::new(0);
 
 /// The memory of a module's variables, as words, so that all numbers are aligned.
 #[derive(Debug)]
@@ -141,7 +144,8 @@ impl Kernel {
         regions.sort_unstable_by_key(|region| region.from);
         let shared_end = self.program.shared_end + u64::from(shape.shared_bytes);
         let Shape { grid, block, .. } = shape;
-        launch::run(&Launch { program: &self.program, grid, block, shared_end, parameters, regions: &regions })
+        let number = LAUNCHES.fetch_add(1, Ordering::Relaxed);
+        launch::run(&Launch { number, program: &self.program, grid, block, shared_end, parameters, regions: &regions })
     }
 }
 

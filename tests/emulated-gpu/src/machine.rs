@@ -16,6 +16,8 @@ pub struct Region {
 /// A kernel with its grid and memory.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Launch<'a> {
+    /// How many there were before.
+    pub number: u64,
     pub program: &'a Program,
     pub grid: [u32; 3],
     pub block: [u32; 3],

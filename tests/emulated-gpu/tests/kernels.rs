@@ -191,6 +191,24 @@ fn a_barrier_that_not_all_reach_is_reported() {
 }
 
 #[test]
+fn a_missing_barrier_changes_the_result() {
+    // Each thread reads what the thread 32 before or behind it wrote, without waiting for it.
+    for apart in ["add.s32 %r1, %t, 32", "add.s32 %r1, %t, 96"] {
+        let body = |barrier: &str| {
+            format!(
+                ".shared .align 4 .b8 kept[512]; mov.u64 %rd1, kept; add.s64 %rd2, %rd1, %at; st.shared.u32 [%rd2], %t;
+                {barrier} {apart}; and.b32 %r1, %r1, 127; mul.wide.u32 %rd3, %r1, 4; add.s64 %rd4, %rd1, %rd3;
+                ld.shared.u32 %r2, [%rd4]; mov.u32 %r3, %ctaid.x; mul.wide.u32 %rd5, %r3, 512; add.s64 %rd6, %to, %rd5;
+                st.global.u32 [%rd6], %r2;"
+            )
+        };
+        let runs = |barrier| launch(&module(&body(barrier)), [2, 128], &[], 256).unwrap();
+        assert!(runs("").iter().any(|found| *found > 127));
+        assert!(runs("bar.sync 0;").iter().all(|found| *found <= 127));
+    }
+}
+
+#[test]
 fn shared_memory_that_nobody_wrote_is_no_number() {
     let body = "mov.u64 %rd1, dynamic; ld.shared.f32 %f1, [%rd1]; st.global.f32 [%to], %f1;";
     assert!(f32::from_bits(run(body, 1, &[])[0]).is_nan());
