@@ -15,7 +15,7 @@ fn passes(variables: &[&str], words: &[&str]) {
         .args(["-O2", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", "-o"])
         .arg(&library)
         .arg(source)
-        .arg("-lpthread");
+        .args(["-lpthread", "-ldl"]);
     assert!(compiler.status().unwrap().success(), "{compiler:?}");
     for name in ["libnvrtc.so.13", "libcublas.so.13"] {
         symlink(&library, folder.path().join(name)).unwrap();
