@@ -71,7 +71,7 @@ impl C2c<'_> {
         section.positions.len() <= 1 && self.receiver.length() > 0
     }
 
-    /// The number of the replay that running a section is; see [`Decoder::next_replay`].
+    /// The number of the replay that running a section is, if it is one.
     pub fn section_replay(&mut self, section: &Section) -> Result<Option<u64>, ModelError> {
         match self.is_step(section) {
             true => self.receiver.next_replay(),
