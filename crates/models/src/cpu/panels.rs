@@ -15,7 +15,7 @@ use crate::{Dtype, dtype::typed, tensors::product};
 
 /// Weights that are multiplied together with all panels.
 const COLUMNS: usize = 48;
-
+/// Numbers (or pairs) of a token that are multiplied at a time. This part of a panel fits into a second-level cache.
 /// Numbers, or pairs, of a token that are multiplied at a time: so many of a panel stay in a second-level cache.
 const DEPTH: usize = 512;
 
