@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_prefill_is_told_without_its_embedding_and_stages_outside_of_takes_are_not() {
+    fn prefill_excludes_its_embedding_and_stages_outside_iterations_are_ignored() {
         let mut builder = TraceBuilder::default();
         let main = builder.thread(1, 10, "main");
         let mut span = |start, length, name: &str, category: &str| {
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_teacher_on_another_stream_is_of_the_take_that_it_ran_in() {
+    fn a_teacher_on_another_stream_belongs_to_the_iteration_it_ran_in() {
         let mut builder = TraceBuilder::default();
         let [first, second] = [7, 8].map(|stream| builder.stream(1, stream, "stream"));
         builder.span(first, Nanos(100), Nanos(100), "iteration", LAP);
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_fused_in_a_step_is_none_of_the_prompt() {
+    fn fusion_in_a_decode_step_is_not_part_of_the_prompt() {
         let mut builder = TraceBuilder::default();
         let main = builder.thread(1, 10, "main");
         builder.span(main, Nanos(0), Nanos(100), "iteration", LAP);
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trace_of_something_else_has_none() {
+    fn a_trace_without_c2c_stages_has_no_iterations() {
         let mut builder = TraceBuilder::default();
         let main = builder.thread(1, 10, "main");
         builder.span(main, Nanos(0), Nanos(9), "iteration", LAP);

@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_may_be_late_because_of_the_profiler_is_not_bad() {
+    fn a_host_that_may_be_slowed_by_the_profiler_is_only_notable() {
         let with_operations = |pause: u64, operations: u64| {
             let mut builder = TraceBuilder::default();
             let (main, stream) = (builder.thread(1, 1, "main"), builder.stream(1, 7, "stream 7"));
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_that_the_device_stands_idle_after_are_the_bottleneck() {
+    fn syncs_followed_by_idle_time_are_the_bottleneck() {
         let found = diagnose(Some(&launched(50, 100, true)), &[], None);
         assert_eq!(rules(&found)[0], "sync-in-loop", "{found:?}");
         assert!(found.findings[0].finding.evidence.contains("`cudaStreamSynchronize`"), "{found:?}");
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_case_is_near_its_limit_or_far_from_it() {
+    fn a_case_is_reported_as_near_its_limit_or_far_from_it() {
         let flops = PeakFlops { dtype: "f32".into(), flops_s: 1e9, median: None, size: 1, threads: 1 };
         let peaks = Peaks {
             schema: SCHEMA,

@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn the_line_of_most_idle_samples_is_named_with_an_interval() {
+    fn the_line_with_most_idle_samples_is_named_with_an_interval() {
         let trace = sampled(100, |turn| if turn % 4 == 0 { "train.py:9 in log" } else { "train.py:88 in step" });
         let found = idle_lines(&trace);
         let lines_text: Vec<String> = found.iter().flat_map(LineShares::sentences).collect();
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_one_off_initialisation_are_not_named() {
+    fn lines_of_one_time_initialisation_are_not_named() {
         let trace = sampled_after(200, 100, |_| "train.py:88 in step");
         let found = idle_lines(&trace);
         let named: Vec<(&str, u64)> = found[0].lines.iter().map(|line| (line.line.as_str(), line.samples)).collect();

@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_told_in_three_figures() {
+    fn times_have_three_significant_figures() {
         let text = [12.0, 1_500.0, 12_400_000.0, 183e6, 999_600.0, 25.04e9].map(time);
         assert_eq!(text, ["12.0 ns", "1.50 µs", "12.4 ms", "183 ms", "1.00 ms", "25.0 s"]);
     }

@@ -34,7 +34,7 @@ pub(crate) fn text(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn every_remainder_is_padded_as_the_standard_says() {
+    fn padding_follows_the_standard() {
         let all = ["", "f", "fo", "foo", "foob", "fooba", "foobar"].map(|text| super::text(text.as_bytes()));
         assert_eq!(all, ["", "Zg==", "Zm8=", "Zm9v", "Zm9vYg==", "Zm9vYmE=", "Zm9vYmFy"]);
     }

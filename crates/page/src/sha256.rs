@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn hashes_equal_those_of_the_standard() {
+    fn hashes_match_the_standard() {
         assert_eq!(hex(b""), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
         assert_eq!(hex(b"abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
         let million = vec![b'a'; 1_000_000];
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn the_length_may_need_a_block_of_its_own() {
+    fn the_length_may_need_an_extra_block() {
         // 55 bytes leave room for the length, 56 do not.
         assert_eq!(hex(&[b'a'; 55]), "9f4390f8d30c2dd92ec9f095b65e2b9ae9b0a925a5258e241c9f1e910f734318");
         assert_eq!(hex(&[b'a'; 56]), "b35439a4ac6f0948b6d6f9e3c6af0f5f590ce20f1bde7090ef7970686ec6738a");

@@ -132,7 +132,7 @@ fn a_long_curve_keeps_its_extremes() {
 }
 
 #[test]
-fn names_of_any_content_are_text() {
+fn names_with_any_content_are_text() {
     let evil = "</script><script>alert(1)</script><img src=x onerror=alert(2)>";
     let mut builder = TraceBuilder::default();
     let main = builder.thread(1, 1, evil);
@@ -182,7 +182,7 @@ fn framework(steps: u64) -> Trace {
 }
 
 #[test]
-fn a_span_takes_at_most_ten_bytes_of_the_page() {
+fn a_span_needs_at_most_ten_bytes_of_the_page() {
     // A trace of 218 MB has about 900,000 events; 15 MB of base64 are 12 bytes each.
     let trace = framework(20_000);
     let data = encode(&trace, &Extra::default(), 1_000_000).unwrap();
@@ -249,7 +249,7 @@ proptest! {
 }
 
 #[test]
-fn a_window_has_every_span_in_it_and_the_rows_of_the_whole_trace() {
+fn a_window_has_all_its_spans_and_the_rows_of_the_whole_trace() {
     let mut builder = TraceBuilder::default();
     let main = builder.thread(1, 1, "main");
     builder.span(main, Nanos(0), Nanos(100_000), "all", "");

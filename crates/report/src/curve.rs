@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn noise_is_flat() {
+    fn noise_looks_flat() {
         assert_eq!(curve(&[1000, 1004, 1010, 1001]), "▁▁▁▁");
     }
 
@@ -38,12 +38,12 @@ mod tests {
     }
 
     #[test]
-    fn a_cold_take_does_not_hide_the_next() {
+    fn a_cold_iteration_does_not_flatten_the_others() {
         assert_eq!(curve(&[6400, 800, 200, 100, 100]), "█▅▂▁▁");
     }
 
     #[test]
-    fn zeros_and_nothing_are_drawn_too() {
+    fn zeros_and_an_empty_list_can_be_drawn() {
         assert_eq!(curve(&[0, 0]), "▁▁");
         assert_eq!(curve(&[]), "");
     }

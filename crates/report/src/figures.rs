@@ -174,12 +174,12 @@ mod tests {
     }
 
     #[test]
-    fn a_smaller_unit_is_taken_where_many_values_would_lose_their_figures() {
+    fn a_smaller_unit_is_used_if_many_values_would_lose_digits() {
         assert_eq!(times([84_123_456, 3_100]), ("µs", ["84,120".into(), "3.100".into()]));
     }
 
     #[test]
-    fn one_tiny_value_among_many_does_not_choose_the_unit() {
+    fn one_tiny_value_does_not_decide_the_unit() {
         let (unit, shown) = times([84_123_456, 41_000_000, 9_000_000, 400]);
         assert_eq!((unit, shown[3].as_str()), ("ms", "<0.001"));
     }
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn rounding_up_does_not_add_a_figure() {
+    fn rounding_up_does_not_add_a_digit() {
         assert_eq!([999.96, 9.9996, 0.9999].map(|value| number(value, 3)), ["1,000", "10.00", "1.000"]);
     }
 
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn points_stand_below_each_other() {
+    fn decimal_points_are_aligned() {
         let mut numbers = ["1,235", "12.35", "", "<0.001"].map(String::from);
         align_points(&mut numbers);
         assert_eq!(numbers, ["1,235    ", "12.35 ", "", "<0.001"]);

@@ -187,13 +187,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_unit_suits_the_whole() {
+    fn the_unit_fits_the_total() {
         let totals = [9_999_999, 84_000_000, 12_000_000_000, u64::MAX];
         assert_eq!(totals.map(|total| time_unit(total).0), ["ns", "µs", "ms", "s"]);
     }
 
     #[test]
-    fn equal_stacks_are_added_up_and_branches_stand_together() {
+    fn equal_stacks_are_merged_and_branches_are_adjacent() {
         let mut stacks = Stacks::default();
         for (stack, weight) in [("b;z", 1), ("a", 5), ("b;y", 2), ("b;z", 3), ("c", 0)] {
             stacks.add(stack, weight).unwrap();
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_inferno_would_misread_are_guarded() {
+    fn names_that_inferno_would_misread_are_escaped() {
         let names = ["layer 12", "# note", "", "v1.5", "a\nb"];
         let expected = ["layer 12\u{200b}", "\u{200b}# note", "(no name)", "v1.5", "a\\nb"];
         assert_eq!(names.map(guard), expected);

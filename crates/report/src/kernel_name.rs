@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_helps_least_goes_first() {
+    fn the_least_useful_parts_are_dropped_first() {
         let name = "void flash::flash_fwd_kernel<flash::Flash_fwd_kernel_traits<64, 128, cutlass::bfloat16_t>, false, \
                     true>(flash::Flash_fwd_params)";
         let at = |room| short(name, room).into_owned();
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_that_runs_anything_is_called_by_what_it_runs() {
+    fn a_generic_kernel_is_named_after_its_functor() {
         assert_eq!(short(ADD, 60), "CUDAFunctor_add in vectorized_elementwise_kernel");
         let copy = "void at::native::elementwise_kernel<128, 4, at::native::gpu_kernel_impl_nocast<at::native::\
                     direct_copy_kernel_cuda(at::TensorIteratorBase&)::{lambda()#3}>(at::TensorIteratorBase&)>(int)";
@@ -207,14 +207,14 @@ mod tests {
     }
 
     #[test]
-    fn namespaces_go_with_their_arguments_and_without_names() {
+    fn namespaces_are_dropped_with_their_arguments() {
         let name = "void (anonymous namespace)::softmax_warp_forward<float, 9, false>(float*, int)";
         assert_eq!(short(name, 50), "softmax_warp_forward<float, 9, false>");
         assert_eq!(without_qualifiers("a::b<c::d, e<f>::g>::h<i>"), "h<i>");
     }
 
     #[test]
-    fn parameters_of_a_call_operator_and_of_lambdas_are_no_end() {
+    fn call_operators_and_lambdas_do_not_end_a_name() {
         assert_eq!(without_parameters("f(int)::{lambda(int)#1}::operator()(int) const"), {
             "f(int)::{lambda(int)#1}::operator()(int) const"
         });
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mangled_name_shows_its_names() {
+    fn a_mangled_name_is_shown_as_its_parts() {
         let name = "_ZN5aiter24add_rmsnorm_quant_kernelIDF16bDF16bLi64ELi8EEEvPT_";
         assert_eq!(short(name, 40), "aiter::add_rmsnorm_quant_kernel<…>");
         assert_eq!(short("_Z9longest_kPfS_iiiiiiiiiiiiii", 12), "longest_k");
@@ -239,7 +239,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_name_fits_in_any_room(name in "(void )?([a-z:<>(){} ,*層_-]|operator|_ZN3abc|::){0,40}", room in 0_usize..50) {
+        fn any_name_fits_any_width(name in "(void )?([a-z:<>(){} ,*層_-]|operator|_ZN3abc|::){0,40}", room in 0_usize..50) {
             prop_assert!(width(&short(&name, room)) <= room);
         }
     }

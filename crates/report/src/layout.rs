@@ -250,25 +250,25 @@ mod tests {
     }
 
     #[test]
-    fn a_column_of_words_and_numbers_counts_as_words() {
+    fn a_column_of_words_and_numbers_is_aligned_as_words() {
         let shown = columns(&table([Cell::Bool(true), Cell::Count(1200)]));
         assert!(!shown[0].is_numeric);
         assert_eq!(texts(&shown[0]), ["yes", "1,200"]);
     }
 
     #[test]
-    fn values_to_be_compared_share_a_unit() {
+    fn compared_values_share_a_unit() {
         assert_eq!(in_one_unit([Cell::Nanos(84_000_000), Cell::Nanos(3_000_000)]), ["84.00 ms", "3.000 ms"]);
     }
 
     #[test]
-    fn a_shift_shows_its_sign_and_takes_the_unit_of_times() {
+    fn a_shift_has_a_sign_and_a_unit_of_time() {
         assert_eq!(in_one_unit([Cell::Nanos(84_000_000), Cell::Shift(3_000_000)]), ["84.00 ms", "+3.000 ms"]);
         assert_eq!([Cell::Shift(-5_300), Cell::Shift(0)].each_ref().map(single), ["-5,300 ns", "0 ns"]);
     }
 
     #[test]
-    fn a_single_value_carries_its_unit() {
+    fn a_single_value_includes_its_unit() {
         let cells = [Cell::Nanos(84_123_456), Cell::Share(0.5), Cell::Count(1200), Cell::Empty];
         assert_eq!(cells.each_ref().map(single), ["84.12 ms", "50.0 %", "1,200", ""]);
         assert_eq!(single(&Cell::Whole(65_536)), "65536");

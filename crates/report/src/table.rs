@@ -353,7 +353,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "ends in `_ms`")]
-    fn a_time_under_a_key_without_its_unit_is_refused() {
+    fn a_time_under_a_key_without_a_unit_is_rejected() {
         Table::new("stages", [Column::new("host", "host")]).push([Cell::Nanos(1)]);
     }
 }

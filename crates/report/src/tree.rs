@@ -94,19 +94,19 @@ mod tests {
     }
 
     #[test]
-    fn a_node_whose_parents_are_not_shown_is_still_indented() {
+    fn a_node_with_hidden_parents_is_still_indented() {
         assert_eq!(drawn(&[0, 3, 1]), ["", "│       └── ", "└── "]);
     }
 
     #[test]
-    fn guides_too_deep_for_the_column_lose_their_outer_levels() {
+    fn guides_too_deep_for_the_column_drop_outer_levels() {
         let deep = Guides(vec!["│   ", "    ", "└── "]);
         let drawn = [12, 11, 6, 2, 1].map(|limit| deep.draw(limit, STEP));
         assert_eq!(drawn, ["│       └── ", "…     └── ", "… └── ", "… ", ""]);
     }
 
     #[test]
-    fn levels_of_a_deep_tree_are_drawn_narrower_before_any_is_dropped() {
+    fn deep_levels_are_narrowed_before_any_is_dropped() {
         let deep = Guides(vec!["│   ", "    ", "└── "]);
         let steps = [24, 23, 12, 11, 6, 1].map(|limit| step_for([&deep].into_iter(), limit));
         assert_eq!(steps, [4, 2, 2, 1, 1, 1]);

@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_rule_has_a_threshold_a_gain_and_whole_sentences_as_fixes() {
+    fn every_rule_has_a_threshold_a_gain_and_fixes_in_full_sentences() {
         for entry in entries().iter().filter(|entry| entry.group == "findings") {
             assert!(entry.get("limit").parse::<f64>().is_ok_and(|limit| (0.0..1.0).contains(&limit)), "{}", entry.id);
             assert!(matches!(entry.get("may be bad"), "yes" | "no") && !entry.get("gain").is_empty(), "{}", entry.id);

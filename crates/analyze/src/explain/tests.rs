@@ -20,7 +20,7 @@ fn topics_are_unique_sorted_within_their_group_and_complete() {
 }
 
 #[test]
-fn an_id_is_found_and_another_word_is_not() {
+fn known_ids_are_found_and_unknown_words_are_not() {
     assert_eq!(explain("unsteady").map(|topic| topic.title), Some("timings did not reach a steady state"));
     assert_eq!(explain("steady"), None);
 }

@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quiet_machine_is_good_in_all_and_gets_no_advice() {
+    fn a_quiet_machine_passes_all_checks_without_advice() {
         let (environment, noise) = quiet();
         let doctor = examined(&environment, &noise);
         assert_eq!((text_of(&doctor), doctor.level()), (vec![], Level::Good));
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_build_without_optimisation_is_bad_and_has_no_finest_difference() {
+    fn an_unoptimised_build_fails_and_has_no_finest_difference() {
         let (mut environment, noise) = quiet();
         environment.build = Build { profile: "debug".into(), opt_level: "0".into(), ..Build::default() };
         let doctor = examined(&environment, &noise);
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn lost_time_and_an_uneven_pace_decide_what_can_be_told() {
+    fn lost_time_and_uneven_speed_limit_the_finest_difference() {
         let (environment, mut noise) = quiet();
         noise.alone.pace_spread = Some(0.0231);
         assert_eq!(examined(&environment, &noise).finest, Some(0.0231));
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn beyond_the_limit_a_machine_is_not_fit() {
+    fn a_machine_beyond_the_limits_is_not_fit() {
         let (environment, mut noise) = quiet();
         noise.alone.lost_ns = 310;
         let doctor = examined(&environment, &noise);
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_machine_that_says_nothing_nothing_is_made_up() {
+    fn unknown_machine_properties_give_no_claims() {
         let nothing = Environment::default();
         let noise = Noise::default();
         let patient = Patient {
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gpu_that_holds_its_clock_down_is_doubted_and_one_without_records_is_noted() {
+    fn a_throttled_gpu_fails_and_a_gpu_without_records_gets_a_note() {
         let (environment, noise) = quiet();
         let state = DeviceState {
             clock_mhz: Some(1410.0),
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gpu_that_cannot_be_used_is_told_with_the_reason() {
+    fn an_unusable_gpu_is_reported_with_its_reason() {
         let (environment, noise) = quiet();
         let patient = Patient {
             environment: &environment,
@@ -296,7 +296,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn more_noise_never_promises_more(
+        fn more_noise_never_improves_the_finest_difference(
             lost_ns in 0_u64..1_000,
             more in 0_u64..1_000,
             spread in prop::option::of(0.0..3.0_f64),

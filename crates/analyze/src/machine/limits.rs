@@ -126,21 +126,21 @@ mod tests {
     }
 
     #[test]
-    fn without_peaks_there_are_rates_only() {
+    fn without_peaks_only_rates_are_reported() {
         let rates = limits(&work(1000, 500), 10.0, None);
         let (gflop, gb) = (Some(1e-6), Some(5e-7));
         assert_eq!(rates, Limits { gflop, gb, gflop_s: Some(100.0), gb_s: Some(50.0), ..Limits::default() });
     }
 
     #[test]
-    fn a_type_without_a_peak_has_no_limit() {
+    fn a_dtype_without_a_peak_has_no_limit() {
         let half = Work { dtype: "f16".into(), ..work(1000, 500) };
         let found = limits(&half, 10.0, Some(&peaks()));
         assert_eq!((found.limit_ns, found.mfu, found.mbu), (None, None, Some(2.5)));
     }
 
     #[test]
-    fn a_copy_is_limited_by_memory_alone() {
+    fn a_copy_is_limited_by_memory_only() {
         let found = limits(&work(0, 20), 2.0, Some(&peaks()));
         assert_eq!((found.gflop_s, found.limit_ns, found.bound), (None, Some(1.0), Some(Bound::Memory)));
     }

@@ -145,7 +145,7 @@ mod tests {
     const RATES: Rates = Rates { link: 10e9, memory: 60e9, flops: 1e12 };
 
     #[test]
-    fn the_old_guides_example_is_told() {
+    fn the_example_of_the_vibevoice_guide_is_reproduced() {
         let text = expected(&sizes(), &RATES).unwrap();
         assert_eq!((text.resident_compute, text.offloaded_compute), (100e6, 40e6));
         // All copies, less the seven layers that compute meanwhile.
@@ -167,13 +167,13 @@ mod tests {
     }
 
     #[test]
-    fn operations_count_where_they_take_longer_than_bytes() {
+    fn arithmetic_counts_if_it_takes_longer_than_memory() {
         let text = expected(&Sizes { layer_flops: 10_000_000_000, ..sizes() }, &RATES).unwrap();
         assert_eq!(text.resident_compute, 200e6);
     }
 
     #[test]
-    fn a_machine_without_a_link_expects_nothing() {
+    fn without_a_link_there_is_no_expectation() {
         assert_eq!(expected(&sizes(), &Rates { link: 0.0, ..RATES }), None);
         assert_eq!(expected(&sizes(), &Rates { memory: f64::NAN, ..RATES }), None);
     }

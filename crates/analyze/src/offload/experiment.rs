@@ -109,14 +109,14 @@ mod tests {
     }
 
     #[test]
-    fn a_token_as_long_as_without_offloading_has_minimal_overhead() {
+    fn a_token_as_fast_as_without_offloading_has_minimal_overhead() {
         let more = trial(24, 108.0, 5.0, 50.0);
         assert_eq!(concluded(trial(20, 110.0, 9.0, 100.0), Some(whole(100.0)), Some(more)), Conclusion::Minimal);
         assert_eq!(concluded(trial(20, 110.1, 9.0, 100.0), Some(whole(100.0)), Some(more)), Conclusion::Broken);
     }
 
     #[test]
-    fn a_token_that_takes_its_copies_longer_and_gets_faster_with_more_layers_needs_them() {
+    fn a_token_slowed_by_copies_and_faster_with_more_layers_needs_more_layers() {
         let (some, more) = (trial(20, 400.0, 290.0, 300.0), trial(24, 250.0, 140.0, 150.0));
         assert_eq!(concluded(some, Some(whole(100.0)), Some(more)), Conclusion::NeedsLayers);
         let text = experiment(&some, Some(&whole(100.0)), Some(&more), ExperimentLimits::default());
@@ -124,14 +124,14 @@ mod tests {
     }
 
     #[test]
-    fn more_layers_help_from_a_twentieth_on() {
+    fn more_layers_help_from_a_gain_of_a_twentieth_on() {
         let some = trial(20, 200.0, 90.0, 100.0);
         let with = |token| concluded(some, Some(whole(100.0)), Some(trial(24, token, 80.0, 90.0)));
         assert_eq!((with(190.0), with(190.1)), (Conclusion::NeedsLayers, Conclusion::Broken));
     }
 
     #[test]
-    fn what_costs_far_more_than_its_copies_is_broken() {
+    fn overlap_is_broken_if_offloading_costs_far_more_than_its_copies() {
         let with = |copied| {
             let (some, more) = (trial(20, 400.0, 300.0, copied), trial(24, 250.0, 150.0, copied / 2.0));
             concluded(some, Some(whole(100.0)), Some(more))
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_run_without_offloading_waits_and_layers_decide() {
+    fn without_a_baseline_waits_and_layers_decide() {
         let (slow, more) = (trial(4, 400.0, 300.0, 320.0), trial(8, 340.0, 240.0, 260.0));
         assert_eq!(concluded(slow, None, Some(more)), Conclusion::NeedsLayers);
         assert_eq!(concluded(slow, None, Some(trial(8, 399.0, 300.0, 260.0))), Conclusion::Broken);
@@ -148,12 +148,12 @@ mod tests {
     }
 
     #[test]
-    fn where_all_layers_are_the_only_more_their_run_stands_for_both() {
+    fn the_run_with_all_layers_also_serves_as_the_run_with_more() {
         assert_eq!(concluded(trial(3, 200.0, 90.0, 100.0), Some(whole(100.0)), None), Conclusion::NeedsLayers);
     }
 
     #[test]
-    fn a_time_of_nothing_is_no_ratio() {
+    fn a_time_of_zero_gives_no_ratio() {
         let text = experiment(&trial(1, 0.0, 0.0, 0.0), Some(&whole(0.0)), None, ExperimentLimits::default());
         assert_eq!((text.overhead, text.with_more, text.by_copies, text.waits), (None, None, None, None));
         assert_eq!(text.conclusion, Conclusion::Minimal);

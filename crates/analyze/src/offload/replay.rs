@@ -142,39 +142,39 @@ mod tests {
     }
 
     #[test]
-    fn where_copies_dominate_without_wrap_it_is_all_copies_the_last_layer_and_resident_compute() {
+    fn copy_bound_without_wrap_takes_all_copies_the_last_layer_and_resident_compute() {
         let least = Minimum::of(0, &forward(&[(30, 5); 8], 100));
         assert_eq!(least.without_wrap, 8 * 30 + 5 + 100);
     }
 
     #[test]
-    fn where_copies_dominate_with_wrap_it_is_the_copies() {
+    fn copy_bound_with_wrap_takes_the_copies() {
         let least = Minimum::of(0, &forward(&[(30, 5); 8], 20));
         assert_eq!((least.copies, least.compute, least.with_wrap), (240, 60, 240));
     }
 
     #[test]
-    fn where_compute_dominates_with_wrap_it_is_the_compute() {
+    fn compute_bound_with_wrap_takes_the_compute() {
         let least = Minimum::of(0, &forward(&[(5, 30); 8], 20));
         assert_eq!((least.with_wrap, least.without_wrap), (260, 265));
     }
 
     #[test]
-    fn two_buffers_are_full_during_a_long_computation() {
+    fn two_buffers_fill_during_a_long_computation() {
         // Two copies of 30 lie ready after 100 of resident compute; the other six are waited for.
         let least = Minimum::of(0, &forward(&[(30, 5); 8], 100));
         assert_eq!(least.with_wrap, 100 + 5 + 6 * 30 + 5);
     }
 
     #[test]
-    fn two_forward_passes_without_wrap_begin_without_a_copy_each() {
+    fn two_forward_passes_without_wrap_each_start_without_a_copy() {
         let once = forward(&[(30, 5); 8], 100);
         let twice = Minimum::of(1000, &[once.clone(), once].concat());
         assert_eq!((twice.without_wrap, twice.saves(false)), (2 * 345, 310));
     }
 
     #[test]
-    fn nothing_takes_no_time() {
+    fn an_empty_schedule_takes_no_time() {
         let least = Minimum::of(0, &[]);
         assert_eq!((least.without_wrap, least.with_wrap), (0, 0));
     }
@@ -194,7 +194,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_lies_between_the_longer_of_copies_and_compute_and_their_sum(steps in any_steps()) {
+        fn the_bound_is_between_the_maximum_and_the_sum_of_copies_and_compute(steps in any_steps()) {
             let least = Minimum::of(0, &steps);
             let (low, high) = (least.copies.max(least.compute), least.copies.saturating_add(least.compute));
             prop_assert!((low..=high).contains(&least.without_wrap), "{least:?}");

@@ -30,7 +30,7 @@ fn of_a_slow_link() -> Fixture {
 }
 
 #[test]
-fn a_healthy_run_has_no_finding() {
+fn a_healthy_run_has_no_findings() {
     let answer = asked(Fixture::default(), facts());
     assert_eq!(answer.findings, []);
     assert_eq!((answer.ahead(), answer.async_share()), ((32, 32), Some(1.0)));
@@ -47,7 +47,7 @@ fn a_trace_without_offloaded_layers_has_no_answer() {
 }
 
 #[test]
-fn the_parts_of_a_token_are_told_and_add_up() {
+fn the_parts_of_a_token_add_up() {
     let answer = asked(Fixture::default(), facts());
     let median = |part| answer.part(part).unwrap();
     // Four layers with wait, launch and release, and the resident ones.
@@ -61,13 +61,13 @@ fn the_parts_of_a_token_are_told_and_add_up() {
 }
 
 #[test]
-fn one_pass_of_all_streams_is_told_as_such() {
+fn a_single_pass_is_the_transformer_part() {
     let answer = asked(Fixture { forwards: 1, ..Fixture::default() }, facts());
     assert!(answer.part(TokenPart::Transformer).is_some() && answer.part(TokenPart::Positive).is_none());
 }
 
 #[test]
-fn a_layer_is_told_with_its_copy_its_wait_and_its_compute() {
+fn a_layer_has_copy_wait_and_compute_times() {
     let answer = asked(of_a_slow_link(), facts());
     let layer = &answer.layers[1];
     assert_eq!((layer.layer, layer.copies, layer.bytes, layer.pinned), (1, 8, Some(100_000_000), Some(true)));
@@ -81,7 +81,7 @@ fn a_layer_is_told_with_its_copy_its_wait_and_its_compute() {
 }
 
 #[test]
-fn the_passes_of_a_token_are_told_apart_so_that_no_wait_is_hidden_by_a_median() {
+fn passes_of_a_token_are_separate_so_no_median_hides_a_wait() {
     let answer = asked(of_a_slow_link(), facts());
     let passes: Vec<_> = answer.passes.iter().filter(|layer| layer.layer == 0).collect();
     let parts: Vec<_> = passes.iter().map(|layer| layer.pass.unwrap().part).collect();
@@ -92,7 +92,7 @@ fn the_passes_of_a_token_are_told_apart_so_that_no_wait_is_hidden_by_a_median() 
 }
 
 #[test]
-fn at_best_a_token_still_computes() {
+fn the_best_time_never_falls_below_compute() {
     for (tokens, release) in [(1, 10), (2, 0), (5, 10)] {
         let made = Fixture { tokens, release, ..of_a_slow_link() };
         let answer = asked(made, OffloadFacts { link_gbps: Some(3.4), ..facts() });
@@ -103,7 +103,7 @@ fn at_best_a_token_still_computes() {
 }
 
 #[test]
-fn a_wait_from_a_tenth_of_the_copy_on_is_late() {
+fn a_wait_of_a_tenth_of_the_copy_or_more_is_late() {
     // The copy is asked for 5.01 ms before its turn, so that copy - 5.01 ms are waited for.
     let kind = |copy| asked(Fixture { copy, ..Fixture::default() }, facts()).layers[1].prefetch();
     assert_eq!(kind(5_560), Some(Prefetch::Hit));
@@ -111,7 +111,7 @@ fn a_wait_from_a_tenth_of_the_copy_on_is_late() {
 }
 
 #[test]
-fn without_a_device_the_issue_tells_what_was_asked_for_ahead() {
+fn without_a_device_prefetching_is_derived_from_issue_times() {
     let answer = asked(Fixture { has_device: false, ..of_a_slow_link() }, facts());
     assert_eq!((answer.async_share(), answer.layers[1].late), (Some(1.0), 8));
     let at_turn = Fixture { has_device: false, streaming: Streaming::AtItsTurn, ..Fixture::default() };
@@ -119,7 +119,7 @@ fn without_a_device_the_issue_tells_what_was_asked_for_ahead() {
 }
 
 #[test]
-fn copies_at_their_turn_mean_that_async_does_not_run() {
+fn copies_issued_on_demand_mean_that_prefetching_does_not_run() {
     let made = Fixture { streaming: Streaming::AtItsTurn, ..Fixture::default() };
     let answer = asked(made, OffloadFacts { mode: Some("pinned".into()), ..facts() });
     assert_eq!(rules(&answer), ["async-not-running"]);
@@ -132,7 +132,7 @@ fn copies_at_their_turn_mean_that_async_does_not_run() {
 }
 
 #[test]
-fn only_the_first_layer_is_normal_without_wrap_and_cured_by_it() {
+fn a_wait_of_only_the_first_layer_is_normal_without_wrap() {
     let made = Fixture { streaming: Streaming::Prefetch, ..Fixture::default() };
     let answer = asked(made, OffloadFacts { mode: Some("prefetch".into()), ..facts() });
     assert_eq!(rules(&answer), ["first-layer-not-prefetched"]);
@@ -144,7 +144,7 @@ fn only_the_first_layer_is_normal_without_wrap_and_cured_by_it() {
 }
 
 #[test]
-fn few_copies_asked_for_ahead_are_bad_below_a_half_and_notable_above() {
+fn little_prefetching_is_bad_below_half_and_notable_above() {
     // Two layers without wrap: one of two copies is asked for ahead.
     let made = Fixture { streaming: Streaming::Prefetch, layers: 2, ..Fixture::default() };
     assert_eq!(rules(&asked(made, facts())), ["first-layer-not-prefetched"]);
@@ -156,7 +156,7 @@ fn few_copies_asked_for_ahead_are_bad_below_a_half_and_notable_above() {
 }
 
 #[test]
-fn copies_that_compute_cannot_hide_make_the_link_the_limit() {
+fn copies_longer_than_compute_are_limited_by_the_link() {
     let answer = asked(of_a_slow_link(), OffloadFacts { link_gbps: Some(3.4), ..facts() });
     assert_eq!(rules(&answer), ["link-bound"]);
     let finding = &answer.findings[0].finding;
@@ -169,7 +169,7 @@ fn copies_that_compute_cannot_hide_make_the_link_the_limit() {
 }
 
 #[test]
-fn copies_far_below_the_peak_of_the_link_are_told_with_the_reason() {
+fn copies_far_below_the_link_peak_are_reported_with_the_reason() {
     let text = |made: Fixture| {
         let answer = asked(made, OffloadFacts { link_gbps: Some(25.0), ..facts() });
         assert_eq!(answer.findings[0].finding.rule, "link-below-peak");
@@ -184,7 +184,7 @@ fn copies_far_below_the_peak_of_the_link_are_told_with_the_reason() {
 }
 
 #[test]
-fn a_slow_token_is_told_by_its_largest_part() {
+fn a_slow_token_is_explained_by_its_largest_part() {
     let of = |made: Fixture| rules(&asked(made, facts()));
     assert_eq!(of(Fixture { compute: 40_000, ..Fixture::default() }), ["compute-limit"]);
     assert_eq!(of(Fixture { diffusion: 1_000_000, ..Fixture::default() }), ["diffusion-limit"]);
@@ -193,21 +193,21 @@ fn a_slow_token_is_told_by_its_largest_part() {
 }
 
 #[test]
-fn a_token_is_slow_when_it_takes_longer_than_its_audio() {
+fn a_token_is_slow_if_it_takes_longer_than_its_audio() {
     let of = |audio_ns| asked(Fixture::default(), OffloadFacts { audio_ns: Some(audio_ns), ..facts() });
     assert_eq!((rules(&of(73.4e6)), rules(&of(73.2e6))), (vec![], vec!["compute-limit"]));
     assert_eq!(of(146.608e6).rtf(), Some(0.5));
 }
 
 #[test]
-fn clearing_caches_is_told_from_a_twentieth_of_a_token_on() {
+fn cache_clearing_is_reported_from_a_twentieth_of_a_token_on() {
     // A token is 73.3 ms without it.
     let of = |clear| rules(&asked(Fixture { clear, ..Fixture::default() }, facts()));
     assert_eq!((of(3_800), of(3_900)), (vec![], vec!["memory-stalls"]));
 }
 
 #[test]
-fn a_host_that_is_late_is_told() {
+fn a_late_host_is_reported() {
     // Eight layers a token wait for their launch.
     assert_eq!(rules(&asked(Fixture { launch: 400, ..Fixture::default() }, facts())), Vec::<&str>::new());
     assert_eq!(rules(&asked(Fixture { launch: 700, ..Fixture::default() }, facts())), ["host-late"]);
@@ -227,7 +227,7 @@ fn a_release_is_notable_from_a_millisecond_and_bad_over_two_hundred() {
 }
 
 #[test]
-fn a_long_wait_is_told_where_nothing_else_says_why() {
+fn a_long_wait_without_another_cause_is_reported() {
     // The link is fast enough on the whole: one long wait in a token of long compute.
     let made =
         Fixture { layers: 2, forwards: 1, copy: 150_000, compute: 10_000, resident: 10_000_000, ..Fixture::default() };
@@ -242,7 +242,7 @@ fn a_long_wait_is_told_where_nothing_else_says_why() {
 }
 
 #[test]
-fn of_several_the_one_that_brings_most_comes_first() {
+fn findings_are_sorted_by_gain() {
     let made = Fixture { copy: 30_000, diffusion: 400_000, clear: 100_000, ..Fixture::default() };
     let answer = asked(made, OffloadFacts { link_gbps: Some(3.4), ..facts() });
     assert_eq!(rules(&answer), ["diffusion-limit", "link-bound", "memory-stalls"]);
@@ -251,7 +251,7 @@ fn of_several_the_one_that_brings_most_comes_first() {
 }
 
 #[test]
-fn facts_of_a_case_give_what_a_token_should_take() {
+fn the_expected_token_time_is_derived_from_case_facts() {
     let facts = [
         ("layers", 28),
         ("gpu_layers", 20),
@@ -272,7 +272,7 @@ fn facts_of_a_case_give_what_a_token_should_take() {
 
 proptest! {
     #[test]
-    fn a_measured_token_is_never_shorter_than_the_least(
+    fn a_measured_token_is_never_below_the_lower_bound(
         copy in 1_u64..20_000,
         compute in 1_u64..10_000,
         resident in 0_u64..40_000,

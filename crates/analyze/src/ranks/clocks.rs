@@ -184,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clock_that_drifts_is_followed() {
+    fn clock_drift_is_corrected() {
         let samples: Vec<Sample> =
             (0..64).map(|at| (1_000_000_000 * at, 5_000_000_000 + 20_000 * at, 10_000)).collect();
         let Edge { clock, .. } = edge(0, 1, samples);
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_difference_below_the_uncertainty_is_no_difference() {
+    fn a_difference_below_the_uncertainty_is_ignored() {
         let of = |offset: i64| edge(0, 1, vec![(0, offset, 10_000); 4]).clock.offset;
         assert_eq!((of(9_000), of(-10_000), of(50_000)), (0, 0, 50_000));
     }

@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_are_read_from_lists_and_from_strides_and_shown_as_ranges() {
+    fn ranks_are_read_from_lists_and_strides_and_printed_as_ranges() {
         assert_eq!(listed_ranks("[3, 1, 2]"), Some(vec![1, 2, 3]));
         assert_eq!(listed_ranks("[0, 1, ..., 1023]"), None);
         assert_eq!(strided(4, 8, 3), Some(vec![4, 12, 20]));
@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn the_algorithm_comes_from_the_name_of_an_nccl_kernel() {
+    fn the_algorithm_is_read_from_the_nccl_kernel_name() {
         assert_eq!(
             algorithm("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"),
             Some("ring")

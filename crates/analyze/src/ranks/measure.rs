@@ -216,7 +216,7 @@ mod tests {
     use super::lower_median;
 
     #[test]
-    fn of_two_the_smaller_is_the_median() {
+    fn the_median_of_two_is_the_smaller_one() {
         assert_eq!(lower_median([7, 3].into_iter()), Some(3));
         assert_eq!(lower_median([9, 1, 4].into_iter()), Some(4));
         assert_eq!(lower_median(std::iter::empty::<u64>()), None);

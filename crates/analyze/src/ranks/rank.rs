@@ -322,13 +322,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_rank_of_a_file_is_in_its_name() {
+    fn the_rank_is_read_from_the_file_name() {
         let named = ["rank-12.json", "trace_rank3.json.gz", "rank_0/trace.json", "frank.json", "Rank=7"];
         assert_eq!(named.map(rank_in_name), [Some(12), Some(3), Some(0), None, Some(7)]);
     }
 
     #[test]
-    fn a_step_is_counted_by_the_number_at_the_end_of_its_name() {
+    fn the_step_number_is_read_from_the_end_of_its_name() {
         assert_eq!(["ProfilerStep#12", "step", "layer 3"].map(number_of), [Some(12), None, Some(3)]);
     }
 }

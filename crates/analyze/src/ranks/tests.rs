@@ -209,7 +209,7 @@ fn a_healthy_job_has_no_straggler_and_no_slow_link() {
 }
 
 #[test]
-fn figures_of_a_collective_are_those_of_its_making() {
+fn collective_figures_match_the_simulated_values() {
     let answer = Job::default().answer();
     let gather = answer.classes.iter().find(|class| class.kind == CollectiveKind::AllGather).unwrap();
     assert_eq!((gather.count, gather.size, gather.bytes, gather.communicators), (6, 16, Some(16 << 20), 1));
@@ -267,7 +267,7 @@ fn a_rank_that_is_late_once_is_reported_as_such() {
 }
 
 #[test]
-fn a_slow_link_is_named_and_its_ranks_are_no_stragglers() {
+fn a_slow_link_is_named_and_its_ranks_are_not_stragglers() {
     let job = Job { link: |first| if first == 8 { 4 } else { 1 }, ..Job::default() };
     let answer = job.answer();
     assert_eq!(named(&answer), Vec::<u32>::new());
@@ -278,7 +278,7 @@ fn a_slow_link_is_named_and_its_ranks_are_no_stragglers() {
 }
 
 #[test]
-fn clocks_hours_apart_and_drifting_change_no_answer() {
+fn clocks_hours_apart_with_drift_do_not_change_the_answer() {
     let clock = |rank: u32| match rank / 4 {
         1 => (7_200_000_000_000, 0),
         2 => (-3_000_000_000, 0),
@@ -308,14 +308,14 @@ fn skew_below_the_uncertainty_is_not_claimed() {
 }
 
 #[test]
-fn without_sequence_numbers_the_order_within_a_step_matches_collectives() {
+fn without_sequence_numbers_collectives_are_matched_by_order_within_a_step() {
     let job = Job { has_sequence: false, slow: |rank, _| if rank == 6 { MS } else { 0 }, ..Job::default() };
     let answer = job.answer();
     assert_eq!((named(&answer), answer.collectives.len()), (vec![6], 6 * (4 * 4 + 2)));
 }
 
 #[test]
-fn missing_ranks_are_listed_and_the_others_compared() {
+fn missing_ranks_are_listed_and_the_others_are_compared() {
     let job = Job { slow: |rank, _| if rank == 6 { MS } else { 0 }, ..Job::default() };
     let mut traces = job.kept();
     traces.remove(9);
@@ -360,7 +360,7 @@ fn a_shorter_rank_is_compared_over_the_common_steps() {
 }
 
 #[test]
-fn a_rank_with_other_steps_is_said_and_does_not_change_the_answer() {
+fn a_rank_with_different_steps_is_reported_and_does_not_change_the_answer() {
     let job = Job {
         has_sequence: false,
         first_step: |rank| if rank == 2 { 50 } else { 0 },
@@ -377,7 +377,7 @@ fn a_rank_with_other_steps_is_said_and_does_not_change_the_answer() {
 }
 
 #[test]
-fn communication_without_communicators_is_not_matched_by_the_names_of_kernels() {
+fn communication_without_communicators_is_not_matched_by_kernel_name() {
     let rank = |number: u32| {
         let mut writer = Writer::new(number, 2, (0, 0));
         for at in 0..10 {
@@ -429,7 +429,7 @@ fn clocks_without_a_symmetric_collective_are_not_aligned_and_give_no_skew() {
 
 /// Four stages that send forward and back; stage 2 computes twice as long.
 #[test]
-fn stages_of_a_pipeline_are_found_by_who_sends_to_whom() {
+fn pipeline_stages_are_derived_from_sends_and_receives() {
     let rank = |number: u32| {
         let mut writer = Writer::new(number, 4, (0, 0));
         let length = if number == 2 { 2 * MS } else { MS };

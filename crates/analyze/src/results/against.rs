@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn the_length_from_which_on_caches_are_faster_lies_between_two_that_were_tried() {
+    fn the_crossover_with_text_is_between_two_measured_lengths() {
         // On a logarithmic axis of lengths, half way between 1 and 4 is 2.
         let results = [result(512, 4, 1.25), result(512, 1, 0.8), result(512, 16, 3.0)];
         let answer = against_text(&results);
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn at_every_length_at_none_and_what_cannot_be_told_are_said() {
+    fn sentences_cover_every_length_no_length_and_unclear() {
         let of = |ratios: [f64; 2]| sentence(&[result(8, 1, ratios[0]), result(8, 32, ratios[1])]);
         assert_eq!(of([1.5, 9.0]), "C2C is faster than text at every measured length (1 to 32 tokens)");
         assert_eq!(of([0.5, 0.9]), "C2C is not faster than text at any measured length (1 to 32 tokens)");
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn prompts_are_apart_and_other_results_are_not_looked_at() {
+    fn prompts_are_separate_and_other_results_are_ignored() {
         let case = Case::new(vec![("prompt_tokens".to_owned(), 8.into())]);
         let plain = CaseResult::new("c2c", "cpu", case, 0, "", Outcome::Measured(Measured::default()));
         let skipped = CaseResult { outcome: Outcome::Skipped { reason: String::new() }, ..result(8, 2, 1.0) };

@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn processes_of_a_case_come_together_in_order() {
+    fn processes_of_a_case_are_grouped_in_order() {
         let results = [result(1, 1, vec![5]), result(2, 0, vec![6]), result(1, 0, vec![7])];
         let cases = by_case(&results);
         let runs = |case: &Processes<'_>| case.measured().map(|(run, _)| run).collect::<Vec<_>>();
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_without_takes_is_trouble() {
+    fn a_process_without_iterations_is_a_trouble() {
         let results = [result(1, 3, vec![])];
         let cases = by_case(&results);
         assert_eq!(cases[0].troubles(), [Trouble { run: 3, kind: TroubleKind::NoIterations }]);

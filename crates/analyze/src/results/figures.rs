@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn fewer_than_six_takes_or_processes_have_no_interval() {
+    fn fewer_than_six_iterations_or_processes_have_no_interval() {
         let iterations: Vec<f64> = (0..20).map(|iteration| 100.0 + f64::from(iteration % 5)).collect();
         let interval = |by_process: Vec<Vec<f64>>| Figures::of(by_process).unwrap().interval;
         assert_eq!(interval(vec![iterations[..5].to_vec()]), None);
@@ -82,13 +82,13 @@ mod tests {
     }
 
     #[test]
-    fn values_without_a_ratio_are_summed_up_together() {
+    fn values_without_a_ratio_are_pooled() {
         let figures = Figures::of(vec![vec![0.0, 2.0], vec![4.0]]).unwrap();
         assert_eq!((figures.processes, figures.median, figures.between), (2, 2.0, None));
     }
 
     #[test]
-    fn no_takes_have_no_figures() {
+    fn no_iterations_give_no_figures() {
         assert_eq!(Figures::of(vec![vec![]]), None);
     }
 }

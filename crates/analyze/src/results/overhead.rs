@@ -60,13 +60,13 @@ mod tests {
     }
 
     #[test]
-    fn spans_before_the_first_take_belong_to_no_take() {
+    fn spans_before_the_first_iteration_belong_to_no_iteration() {
         assert_eq!(overhead(&[], &trace()).spans_per_iteration, Some(3.0));
         assert_eq!(overhead(&[], &TraceBuilder::default().build().unwrap()).spans_per_iteration, None);
     }
 
     #[test]
-    fn an_overhead_is_too_large_when_all_of_its_interval_is() {
+    fn an_overhead_is_too_large_if_its_whole_interval_is() {
         let at = |share: f64| overhead(&vec![(1.0 + share, 1.0); 30], &trace());
         assert!(at(0.02).is_too_large() && !at(0.005).is_too_large());
         assert!(!overhead(&[], &trace()).is_too_large());

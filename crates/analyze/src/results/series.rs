@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn cases_that_differ_in_length_alone_are_one_series_shortest_first() {
+    fn cases_that_differ_only_in_length_form_a_sorted_series() {
         let results = [result("pp512", 512, vec![]), result("pp128", 128, vec![]), result("pp0", 0, vec![])];
         let found = series(&results);
         let [only] = found.as_slice() else { panic!("{} series", found.len()) };
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_series_is_drawn_with_its_figures_and_its_troubles() {
+    fn a_series_has_figures_and_the_reasons_for_missing_points() {
         let mut results = [result("pp128", 128, vec![]), result("pp512", 512, vec![])];
         results[1].outcome = Outcome::Skipped { reason: "too long".to_owned() };
         let drawn = series(&results);
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn the_device_tells_the_time_only_if_every_take_knows_it() {
+    fn device_times_are_used_only_if_every_iteration_has_one() {
         let all = [result("pp1", 1, vec![Some(5), Some(6)]), result("pp2", 2, vec![Some(7), Some(8)])];
         assert_eq!(clock(&series(&all)[0].points), Clock::Device);
         let some = [result("pp1", 1, vec![Some(5), None]), result("pp2", 2, vec![Some(7), Some(8)])];
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn the_middle_of_draws_may_be_without_end() {
+    fn the_interval_of_resampled_values_may_be_infinite() {
         let mut drawn: Vec<f64> = (0..1000).map(f64::from).collect();
         drawn[999] = f64::INFINITY;
         assert_eq!(middle(drawn.clone()).map(|ends| (ends.low, ends.high)), Some((25.0, 974.0)));

@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn each_timing_tells_stages_as_it_saw_them() {
+    fn each_timing_reports_stages_by_its_own_clock() {
         let pairs = [(110.0, 100.0), (112.0, 104.0)];
         let all = [Timing::Host, Timing::Events, Timing::Kernels].map(|timing| (timing, &pairs[..]));
         let found = timings(&trace(), &all);
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_timing_that_the_trace_does_not_know_has_no_stages() {
+    fn a_timing_missing_in_the_trace_has_no_stages() {
         let found = timings(&trace(), &[(Timing::Sync, &[])]);
         assert_eq!((found.timings[0].stages.len(), found.timings[0].iteration.host_ns), (0, None));
     }

@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_without_warm_up_is_off_by_what_the_first_take_paid() {
+    fn without_warm_up_the_mean_includes_the_first_iteration() {
         let by_number: Vec<_> =
             [0, 1, 5].map(|iterations| (iterations, vec![result(0, iterations), result(1, iterations)])).into();
         let study = warmup_study(&by_number, &[]);
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn every_take_of_every_process_is_kept_in_order_for_a_chart() {
+    fn every_iteration_of_every_process_is_kept_in_order() {
         let study = warmup_study(&[(1, vec![result(0, 1), result(1, 1)])], &[]);
         let series = &study[0].rows[0].series;
         assert_eq!(series.iter().map(|series| series.run).collect::<Vec<_>>(), [0, 1]);
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cold_start_is_that_of_the_process_in_the_middle() {
+    fn the_cold_start_is_from_the_median_process() {
         let start = |first_ns: u64| ColdStart {
             before_ns: 0,
             before: Vec::new(),
@@ -212,13 +212,13 @@ mod tests {
     }
 
     #[test]
-    fn without_a_row_of_five_nothing_is_held_against_it() {
+    fn without_the_reference_row_nothing_is_compared_with_it() {
         let study = warmup_study(&[(0, vec![result(0, 0)]), (2, vec![result(0, 2)])], &[]);
         assert!(study[0].rows.iter().all(|row| row.from_reference.is_none() && row.from_steady.is_some()));
     }
 
     #[test]
-    fn a_number_that_gave_nothing_is_a_row_without_figures() {
+    fn a_failed_warm_up_count_is_a_row_without_figures() {
         let mut failed = result(0, 5);
         failed.outcome = Outcome::Failed { errors: vec!["it broke".to_owned()], wall_ns: Vec::new() };
         let study = warmup_study(&[(0, vec![result(0, 0)]), (5, vec![failed])], &[]);

@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn a_moment_of_two_kernels_goes_to_the_one_that_began_first_and_to_a_copy_only_where_no_kernel_runs() {
+    fn concurrent_time_goes_to_the_first_kernel_and_to_a_copy_only_without_kernels() {
         let mut builder = TraceBuilder::default();
         let stream = builder.stream(1, 7, "stream 7");
         let other = builder.stream(1, 8, "stream 8");
@@ -444,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn work_goes_to_the_operation_or_stage_that_launched_it() {
+    fn work_is_assigned_to_the_operation_or_stage_that_launched_it() {
         let trace = || {
             let mut builder = TraceBuilder::default();
             let main = builder.thread(1, 1, "main");
@@ -465,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn laps_of_the_host_hold_the_work_that_they_launched() {
+    fn host_laps_contain_the_work_they_launched() {
         let mut builder = TraceBuilder::default();
         let main = builder.thread(1, 1, "main");
         let stream = builder.stream(1, 7, "stream 7");
@@ -491,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn paused_time_is_no_gap_and_laps_with_a_pause_are_left_out() {
+    fn paused_time_is_not_a_gap_and_laps_with_a_pause_are_left_out() {
         let mut builder = TraceBuilder::default();
         let main = builder.thread(1, 1, "main");
         let stream = builder.stream(1, 7, "stream 7");
@@ -516,7 +516,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_device_the_time_is_that_of_the_thread_with_the_laps() {
+    fn without_a_device_the_time_of_the_thread_with_the_laps_is_used() {
         let mut builder = TraceBuilder::default();
         let main = builder.thread(1, 1, "main");
         let other = builder.thread(1, 2, "other");
@@ -540,7 +540,7 @@ mod tests {
     }
 
     #[test]
-    fn stages_that_differ_in_what_they_count_with_are_one() {
+    fn stages_that_differ_only_in_a_counter_are_merged() {
         let mut builder = TraceBuilder::default();
         let main = builder.thread(1, 1, "main");
         for step in 0..3 {
@@ -550,7 +550,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_is_not_there_is_told() {
+    fn an_unknown_device_is_an_error() {
         let mut builder = TraceBuilder::default();
         let stream = builder.stream(1, 7, "stream 7");
         builder.span(stream, Nanos(0), Nanos(50), "gemm", category::KERNEL);

@@ -240,13 +240,13 @@ mod tests {
     }
 
     #[test]
-    fn a_trace_in_order_has_no_findings() {
+    fn a_consistent_trace_has_no_findings() {
         assert!(rules(&[(Some(0), 20, 50), (Some(30), 50, 90), (None, 100, 110)], |_| ()).is_empty());
         assert!(check(&Trace::default(), &devices(&Trace::default())).is_empty());
     }
 
     #[test]
-    fn work_that_begins_before_its_call_is_found_beyond_the_uncertainty() {
+    fn work_that_starts_before_its_launch_is_a_finding_beyond_clock_uncertainty() {
         let works = [(Some(5_000), 3_999, 6_000), (Some(7_000), 8_000, 9_000)];
         assert_eq!(rules(&works, |_| ()), ["before-launch"]);
         assert!(rules(&works, |builder| builder.clock_uncertainty = Some(Nanos(1_001))).is_empty());
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn work_of_a_stream_that_overlaps_by_more_than_one_per_cent_is_found() {
+    fn overlap_on_a_stream_above_one_per_cent_is_a_finding() {
         assert_eq!(rules(&[(Some(0), 20, 120), (Some(1), 117, 217)], |_| ()), ["stream-overlap"]);
         assert!(rules(&[(Some(0), 20, 120), (Some(1), 118, 218)], |_| ()).is_empty());
         assert!(
@@ -276,13 +276,13 @@ mod tests {
     }
 
     #[test]
-    fn kernels_of_one_graph_may_overlap_but_none_may_be_there_twice() {
+    fn kernels_of_a_graph_may_overlap_but_not_occur_twice() {
         assert!(graph(&[20, 30, 60]).is_empty());
         assert_eq!(graph(&[20, 20, 100]), ["duplicate-work"]);
     }
 
     #[test]
-    fn work_is_the_same_without_launches_only_if_its_correlation_is() {
+    fn work_without_launches_is_a_duplicate_only_with_the_same_correlation() {
         let twice = |one: i64, other: i64| {
             let mut builder = TraceBuilder::default();
             let stream = builder.stream(1, 7, "stream 7");
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn busy_time_that_two_ways_of_counting_do_not_agree_on_is_found() {
+    fn disagreeing_busy_times_are_a_finding() {
         let mut builder = TraceBuilder::default();
         let stream = builder.stream(1, 7, "stream 7");
         builder.span(stream, Nanos(0), Nanos(50), "a", category::KERNEL);
@@ -312,7 +312,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn busy_time_is_the_same_both_ways(works in prop::collection::vec((0_u64..80, 0_u64..15), 0..20)) {
+        fn both_computations_of_busy_time_agree(works in prop::collection::vec((0_u64..80, 0_u64..15), 0..20)) {
             let stretches: Vec<(u64, u64)> = works.iter().map(|(start, length)| (*start, start + length)).collect();
             let mut builder = TraceBuilder::default();
             let stream = builder.stream(1, 7, "stream 7");

@@ -272,7 +272,7 @@ mod tests {
     use laptime_trace::{TraceBuilder, activity::category};
 
     #[test]
-    fn work_is_gathered_by_device_with_what_launched_it() {
+    fn work_is_collected_per_device_with_its_launches() {
         let mut builder = TraceBuilder::default();
         let main = builder.thread(1, 1, "main");
         let stream = builder.stream(1, 7, "stream 7");
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_graph_beside_its_own_kernels_counts_once() {
+    fn a_graph_and_its_kernels_count_once() {
         let mut builder = TraceBuilder::default();
         let main = builder.thread(1, 1, "main");
         let stream = builder.stream(1, 7, "stream 7");
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn stages_stand_for_work_where_nothing_finer_was_recorded() {
+    fn stages_replace_kernels_if_none_were_recorded() {
         let mut builder = TraceBuilder::default();
         let stream = builder.stream(1, 7, "stream 7");
         builder.span(stream, Nanos(0), Nanos(50), "decode", "");

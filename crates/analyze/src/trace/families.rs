@@ -41,7 +41,7 @@ mod tests {
     use laptime_trace::TraceBuilder;
 
     #[test]
-    fn a_number_behind_a_hash_or_an_equals_sign_is_what_a_name_counts_with() {
+    fn a_number_after_a_hash_or_an_equals_sign_is_a_counter() {
         let same = [
             ("ProfilerStep#12", "ProfilerStep#*"),
             ("aten::linear, op_id = 314279", "aten::linear, op_id = *"),
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn one_name_stands_for_its_family_but_not_for_kernels() {
+    fn names_are_merged_into_families_except_kernels() {
         let mut builder = TraceBuilder::default();
         let names = ["step#1", "step#2", "layer 3", "layer 4"].map(|name| builder.name(name));
         let trace = builder.build().unwrap();

@@ -165,13 +165,13 @@ mod tests {
     }
 
     #[test]
-    fn the_one_far_from_the_others_is_named() {
+    fn a_trace_far_from_the_others_is_an_outlier() {
         let odd = outliers(&[TIME], &rows(&[10.0, 10.1, 9.9, 14.0, 10.0]));
         assert_eq!(odd.iter().map(|odd| (odd.at, odd.median)).collect::<Vec<_>>(), [(3, 10.0)]);
     }
 
     #[test]
-    fn spread_that_all_share_is_not_odd_and_two_traces_have_no_odd_one() {
+    fn common_spread_gives_no_outlier_and_two_traces_have_none() {
         assert!(odd_times(&[8.0, 12.0, 9.0, 11.0, 13.0]).is_empty());
         assert!(odd_times(&[10.0, 100.0]).is_empty());
         assert!(odd_times(&[10.0, 10.0, 10.0, 10.4]).is_empty());
@@ -179,13 +179,13 @@ mod tests {
     }
 
     #[test]
-    fn a_share_is_outlier_by_parts_of_the_whole() {
+    fn shares_are_outliers_by_percentage_points() {
         let odd = |last: f64| !outliers(&[SHARE], &rows(&[0.0, 0.0, 0.001, last])).is_empty();
         assert!(!odd(0.04) && odd(0.06));
     }
 
     #[test]
-    fn a_trace_is_named_once_by_the_figure_furthest_away() {
+    fn a_trace_is_an_outlier_once_by_its_most_distant_figure() {
         let figures = |a: f64, b: f64| vec![Some(a), Some(b)];
         let rows = [figures(1.0, 5.0), figures(1.0, 5.0), figures(1.0, 5.0), figures(2.0, 50.0)];
         let odd = outliers(&[TIME, TIME], &rows);
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn findings_are_counted_by_trace_and_named_once_a_rule() {
+    fn findings_are_listed_once_per_rule_with_their_traces() {
         let finding = |rule| Finding {
             rule,
             evidence: String::new(),
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_that_are_missing_are_left_out() {
+    fn missing_figures_are_left_out() {
         let missing = vec![None];
         assert_eq!(outliers(&[TIME], &[missing.clone(), missing.clone(), missing]), []);
         assert!(odd_times(&[0.0, 0.0, 0.0]).is_empty());

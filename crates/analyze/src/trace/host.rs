@@ -131,7 +131,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_stretch_is_split_by_the_innermost_span() {
+    fn an_interval_is_split_by_the_innermost_span() {
         let mut builder = TraceBuilder::default();
         let main = builder.thread(1, 1, "main");
         builder.span(main, Nanos(0), Nanos(100), "outer", "");
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_around_a_stretch_is_told_for_every_lane_but_one() {
+    fn activity_around_an_interval_covers_all_threads_but_one() {
         let mut builder = TraceBuilder::default();
         let main = builder.thread(1, 1, "main");
         builder.span(main, Nanos(0), Nanos(100), "outer", "");
@@ -170,7 +170,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn parts_are_as_long_as_the_stretch_and_agree_with_asking_each_moment(
+        fn parts_add_up_to_the_interval_and_agree_with_a_lookup_per_moment(
             spans in prop::collection::vec((0_u64..60, 0_u64..30), 0..12), from in 0_u64..80, length in 0_u64..40,
         ) {
             let mut builder = TraceBuilder::default();

@@ -231,7 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn data_loading_is_known_by_its_name_and_a_scheduler_of_batches_is_not() {
+    fn data_loading_is_recognised_by_name_and_batch_schedulers_are_not() {
         for name in [
             "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__",
             "torch/utils/data/_utils/fetch.py(54): <listcomp>",

@@ -149,14 +149,14 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn overlapping_stretches_count_once() {
+    fn overlapping_intervals_count_once() {
         assert_eq!(union_length(&mut [(10, 30), (0, 20), (40, 50)]), Nanos(40));
         let union = Stretches::union(vec![(10, 30), (0, 20), (40, 50), (60, 60)]);
         assert_eq!((union.parts(), union.length()), (&[(0, 30), (40, 50)][..], 40));
     }
 
     #[test]
-    fn a_stretch_inside_another_adds_nothing() {
+    fn a_nested_interval_adds_nothing() {
         assert_eq!(union_length(&mut [(0, 100), (20, 30)]), Nanos(100));
         assert_eq!(union_length(&mut []), Nanos(0));
     }
@@ -172,14 +172,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_union_is_what_counting_moments_gives(mut stretches in some()) {
+        fn the_union_agrees_with_counting_moments(mut stretches in some()) {
             let counted = moments(&stretches).into_iter().filter(|inside| *inside).count() as u64;
             prop_assert_eq!(union_length(&mut stretches), Nanos(counted));
             prop_assert_eq!(Stretches::union(stretches).length(), counted);
         }
 
         #[test]
-        fn what_is_common_and_what_is_left_is_what_counting_moments_gives(
+        fn intersection_and_difference_agree_with_counting_moments(
             one in some(), two in some(), from in 0_u64..60, length in 0_u64..40,
         ) {
             let (in_one, in_two) = (moments(&one), moments(&two));

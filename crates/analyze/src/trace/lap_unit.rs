@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn laps_of_the_program_come_before_steps_and_ranges() {
+    fn laps_of_the_program_take_precedence_over_steps_and_ranges() {
         let mut builder = TraceBuilder::default();
         let main = builder.thread(1, 1, "main");
         for step in 0..4 {
@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn a_unit_of_more_than_a_million_laps_is_refused_and_not_needed_by_other_answers() {
+    fn a_unit_with_over_a_million_laps_is_rejected_and_optional_elsewhere() {
         let mut builder = TraceBuilder::default();
         let (main, name, category) = (builder.thread(1, 1, "main"), builder.name("tiny"), builder.name(""));
         for at in 0..=MOST_LAPS as u64 {
@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_are_counted_by_the_number_in_their_name() {
+    fn steps_are_recognised_by_the_number_in_their_name() {
         let mut builder = TraceBuilder::default();
         let main = builder.thread(1, 1, "main");
         for step in 5..7 {
@@ -446,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_that_covers_little_is_no_unit_unless_it_is_named() {
+    fn a_range_that_covers_little_is_a_unit_only_if_requested() {
         let trace = |length: u64| {
             let mut builder = TraceBuilder::default();
             let main = builder.thread(1, 1, "main");
@@ -471,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_of_operators_are_no_laps_where_a_coarser_range_repeats() {
+    fn operator_ranges_are_not_laps_if_a_coarser_range_repeats() {
         let trace = |coarser: &str| {
             let mut builder = TraceBuilder::default();
             let main = builder.thread(1, 1, "main");
@@ -490,7 +490,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_prologue_is_no_lap() {
+    fn a_short_prologue_is_not_a_lap() {
         let trace = |first: u64| {
             let mut builder = TraceBuilder::default();
             let main = builder.thread(1, 1, "main");
@@ -504,7 +504,7 @@ mod tests {
     }
 
     #[test]
-    fn digits_within_a_word_are_a_part_of_it() {
+    fn digits_inside_a_word_belong_to_the_word() {
         let names = [
             ("iteration 7", "iteration *"),
             ("layer_3_attn12", "layer_*_attn*"),
@@ -519,7 +519,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lap_with_a_field_is_called_by_it() {
+    fn a_lap_with_a_field_is_named_after_it() {
         let mut builder = TraceBuilder::default();
         let main = builder.thread(1, 1, "main");
         for token in 0..2_u64 {

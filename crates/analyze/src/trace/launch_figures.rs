@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_launch_to_an_idle_stream_is_told_apart_from_one_that_queues() {
+    fn launches_to_idle_and_busy_streams_are_counted_separately() {
         let found = figures(&[(0, &[(7, 50)]), (20, &[(51, 90)]), (100, &[(109, 120)])], &[]);
         let delay = |count, median| Some((count, median));
         let shown = |delay: Option<Delay>| delay.map(|delay| (delay.count, delay.median));
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernels_of_a_graph_are_one_launch() {
+    fn the_kernels_of_a_graph_share_one_launch() {
         let found = figures(&[(0, &[(10, 20), (21, 30), (31, 40)])], &[]);
         assert_eq!((found.launches, found.launched, found.unknown), (1, 3, 0));
         assert_eq!(found.latency.unwrap().count, 1);
@@ -179,13 +179,13 @@ mod tests {
     }
 
     #[test]
-    fn launches_are_counted_by_lap() {
+    fn launches_are_counted_per_lap() {
         let found = figures(&[(0, &[(10, 20)]), (110, &[(120, 130)]), (120, &[(130, 140)])], &[(0, 90), (100, 190)]);
         assert_eq!(found.per_lap, Some((1, 1.5, 2)));
     }
 
     #[test]
-    fn paused_time_is_no_empty_queue_and_laps_with_a_pause_are_not_counted() {
+    fn paused_time_is_not_an_empty_queue_and_laps_with_a_pause_are_skipped() {
         let pause = r#"[{"process": 1, "start_ns": 150, "end_ns": 190}]"#;
         let launches: [(u64, &[(u64, u64)]); 4] =
             [(0, &[(10, 60)]), (50, &[(60, 110)]), (110, &[(120, 140)]), (210, &[(220, 240)])];

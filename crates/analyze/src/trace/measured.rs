@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn another_programs_laps_are_not_iterations() {
+    fn laps_of_another_program_are_not_iterations() {
         assert!(measured(&trace("step")).is_none());
         let mut builder = TraceBuilder::default();
         let main = builder.thread(1, 1, "main");

@@ -16,7 +16,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn amounts_that_are_not_given_are_zero() {
+    fn omitted_amounts_count_as_zero() {
         assert_eq!(median_with_zeros(vec![], 0), None);
         assert_eq!(median_with_zeros(vec![3], 4), Some(0.0));
         assert_eq!(median_with_zeros(vec![5, 3], 3), Some(3.0));

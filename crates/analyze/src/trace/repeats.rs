@@ -225,13 +225,13 @@ mod tests {
     }
 
     #[test]
-    fn a_sequence_begins_at_its_longest_pause() {
+    fn a_sequence_starts_after_its_longest_pause() {
         let expected = vec![(50, 140), (140, 230), (230, 320)];
         assert_eq!(found(" abcd abcd abcd abcd"), Some((4, expected)));
     }
 
     #[test]
-    fn the_last_turn_has_no_next_one_to_end_it_and_is_no_lap() {
+    fn the_last_repetition_is_not_a_lap_because_nothing_ends_it() {
         let (period, laps) = found(&"a".repeat(50)).unwrap();
         assert_eq!((period, laps.len()), (1, 49));
         assert!(laps.iter().all(|(start, end)| end - start == 10), "{laps:?}");
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn layers_inside_a_step_are_not_taken_for_the_step() {
+    fn layers_inside_a_step_are_not_mistaken_for_steps() {
         let step = format!(" e{}h", "qkvm".repeat(6));
         let (period, laps) = found(&step.repeat(5)).unwrap();
         assert_eq!((period, laps.len()), (26, 4));
@@ -249,13 +249,13 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_before_the_first_turn_is_left_out() {
+    fn work_before_the_first_repetition_is_left_out() {
         let (period, laps) = found("xyzw abc abc abc abc").unwrap();
         assert_eq!((period, laps.len(), laps[0].0), (3, 3, 90));
     }
 
     #[test]
-    fn the_end_of_a_turn_that_began_before_the_recording_is_no_turn() {
+    fn a_repetition_that_started_before_the_recording_is_left_out() {
         let layers = "qkvm".repeat(6);
         let usual = format!(" e{layers}h");
         let letters = format!(" e{}h{}", &layers[8..], usual.repeat(5));
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_with_a_kernel_more_or_less_is_a_turn() {
+    fn a_repetition_may_have_one_kernel_more_or_less() {
         let layers = "qkvm".repeat(6);
         let (usual, more, less) = (format!(" e{layers}h"), format!(" e{layers}xh"), format!(" e{}h", &layers[1..]));
         let letters = [&usual, &more, &usual, &usual, &less, &usual, &usual, &more].map(String::as_str).concat();
@@ -273,27 +273,27 @@ mod tests {
     }
 
     #[test]
-    fn a_prefill_of_other_kernels_is_no_turn_of_the_decoding() {
+    fn a_prefill_with_other_kernels_is_not_a_decode_repetition() {
         let letters = format!("{}{}", "PQRS".repeat(12), " eabcabcabch".repeat(9));
         let (period, laps) = found(&letters).unwrap();
         assert_eq!((period, laps.len(), laps[0].0), (11, 8, 48 * 10 + 50));
     }
 
     #[test]
-    fn what_happens_every_few_turns_does_not_make_them_one() {
+    fn work_every_few_repetitions_does_not_merge_them() {
         let step = format!(" e{}h", "qkvm".repeat(20));
         let letters = format!("{}l", step.repeat(5)).repeat(4);
         assert_eq!(found(&letters).unwrap().0, 82);
     }
 
     #[test]
-    fn layers_of_a_changing_number_are_turns_themselves() {
+    fn layers_are_the_repetitions_if_their_number_changes() {
         let steps = [5, 9, 6, 12, 7, 10, 8].map(|layers| format!(" e{}h", "qkvm".repeat(layers)));
         assert_eq!(found(&steps.concat()).unwrap().0, 4);
     }
 
     #[test]
-    fn a_second_stream_between_does_not_matter() {
+    fn interleaved_work_on_a_second_stream_does_not_matter() {
         let mut builder = TraceBuilder::default();
         let streams = [builder.stream(1, 7, "stream 7"), builder.stream(1, 8, "stream 8")];
         for at in 0..40_u64 {
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_repeat_has_no_turns() {
+    fn work_that_does_not_repeat_has_no_repetitions() {
         assert_eq!(found("abcdefghij"), None);
         assert_eq!(found("abab"), None);
         assert_eq!(found(""), None);

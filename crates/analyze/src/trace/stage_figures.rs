@@ -43,7 +43,7 @@ mod tests {
     use laptime_trace::{Nanos, SYNC, TraceBuilder, activity::category};
 
     #[test]
-    fn time_is_a_union_over_threads_and_devices() {
+    fn stage_time_is_a_union_over_threads_and_devices() {
         let mut builder = TraceBuilder::default();
         let threads = [builder.thread(1, 1, "main"), builder.thread(1, 2, "worker")];
         let stream = builder.stream(1, 7, "stream 7");
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_device_its_figure_is_missing() {
+    fn the_device_figure_is_missing_without_a_device() {
         let found = stage_figures(&TraceBuilder::default().build().unwrap());
         assert_eq!(found, [None, Some(0.0), None, Some(0.0), Some(0.0)]);
     }

@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn laps_of_one_unit_are_compared_by_lap() {
+    fn laps_with_the_same_unit_are_compared_per_lap() {
         let a = accounts(Some(("token", 10)), &[(EntryKind::Kernel, "gemm", 100, 10)]);
         let b = accounts(Some(("token", 5)), &[(EntryKind::Kernel, "gemm", 60, 5)]);
         let answer = waterfall(&a, &b);
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn sequences_of_kernels_may_differ_by_half_in_length() {
+    fn kernel_sequences_may_differ_in_length_by_half() {
         let held =
             |kernels| LapsCovered { unit: String::new(), count: 3, turns: 2, median: 5.0, kernels: Some(kernels) };
         assert!(are_alike(&held(30), &held(45)) && are_alike(&held(45), &held(30)));

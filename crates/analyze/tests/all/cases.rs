@@ -15,7 +15,7 @@ fn only(results: &[CaseResult]) -> MeasuredFigures {
 }
 
 #[test]
-fn one_process_is_summed_up_by_its_takes() {
+fn one_process_is_summarised_by_its_iterations() {
     let iterations = steady(1000, 30);
     let wall = only(&[measured(1, 0, iterations.clone())]).wall;
     let sorted = Sorted::<f64>::from_unsorted(iterations.iter().map(|&iteration| iteration as f64).collect()).unwrap();
@@ -26,7 +26,7 @@ fn one_process_is_summed_up_by_its_takes() {
 }
 
 #[test]
-fn several_processes_are_summed_up_as_a_group() {
+fn several_processes_are_summarised_as_a_group() {
     let results = processes(1, 1_000_000, &crate::fixture::QUIET);
     let iterations = results
         .iter()
@@ -38,7 +38,7 @@ fn several_processes_are_summed_up_as_a_group() {
 }
 
 #[test]
-fn a_case_is_told_by_workload_device_and_values() {
+fn a_case_is_identified_by_workload_device_and_values() {
     let mut results = vec![measured(1, 0, vec![5]), measured(2, 0, vec![5]), measured(1, 1, vec![5])];
     results.push(CaseResult { device: "cuda:0".into(), ..measured(1, 0, vec![5]) });
     results.push(CaseResult { workload: "copy".into(), ..measured(1, 0, vec![5]) });
@@ -48,7 +48,7 @@ fn a_case_is_told_by_workload_device_and_values() {
 }
 
 #[test]
-fn a_case_of_which_some_processes_failed_is_measured_and_has_failed() {
+fn a_case_with_some_failed_processes_is_both_measured_and_failed() {
     let failed = Outcome::Failed { errors: vec!["no".into()], wall_ns: vec![4] };
     let found = cases(&[measured(1, 0, vec![5]), result(1, 1, failed)], None);
     assert!(found.has_failed());
@@ -58,7 +58,7 @@ fn a_case_of_which_some_processes_failed_is_measured_and_has_failed() {
 }
 
 #[test]
-fn what_was_not_measured_keeps_its_reason() {
+fn an_unmeasured_case_keeps_its_reason() {
     let none = Outcome::OutOfMemory { needed_bytes: Some(9), available_bytes: None };
     let found = cases(&[result(1, 0, none), result(2, 0, Outcome::Skipped { reason: "odd".into() })], None);
     assert!(!found.has_failed());
@@ -70,7 +70,7 @@ fn what_was_not_measured_keeps_its_reason() {
 }
 
 #[test]
-fn metrics_are_summed_up_over_the_takes_that_have_one() {
+fn metrics_are_summarised_over_iterations_that_have_a_value() {
     let values = vec![Some(3.0), None, Some(5.0), Some(f64::NAN)];
     let metrics = vec![
         Metric { name: "tok_s".into(), better: Better::Higher, values },
@@ -82,7 +82,7 @@ fn metrics_are_summed_up_over_the_takes_that_have_one() {
 }
 
 #[test]
-fn peaks_count_for_their_device_alone() {
+fn peaks_apply_only_to_their_device() {
     let work = Work { flops: 500, dtype: "f32".into(), bytes: 0, traffic: Traffic::Read };
     let results = [result(1, 0, Outcome::Measured(Measured { work: Some(work), ..took(vec![10; 6]) }))];
     let flops = PeakFlops { dtype: "f32".into(), flops_s: 100e9, median: None, size: 1, threads: 1 };
@@ -103,7 +103,7 @@ fn peaks_count_for_their_device_alone() {
 }
 
 #[test]
-fn memory_is_the_most_and_the_beginning_the_median_of_processes() {
+fn memory_is_the_maximum_and_start_up_times_are_medians_of_processes() {
     let process = |run: u32, nanos: u64, peak: u64| {
         let warmup_ns = if run == 0 { vec![] } else { vec![3 * nanos] };
         let measured =
@@ -116,7 +116,7 @@ fn memory_is_the_most_and_the_beginning_the_median_of_processes() {
 }
 
 #[test]
-fn the_least_certain_process_says_how_it_ended() {
+fn the_stop_reason_is_that_of_the_least_certain_process() {
     let process =
         |run, stopped, steady| result(1, run, Outcome::Measured(Measured { stopped, steady, ..took(vec![5; 6]) }));
     let found = only(&[
@@ -128,7 +128,7 @@ fn the_least_certain_process_says_how_it_ended() {
 }
 
 #[test]
-fn device_times_and_states_are_medians_of_the_takes_that_know_them() {
+fn device_times_and_states_are_medians_of_iterations_that_have_them() {
     let state = |clock: f64, throttled: &[&str]| DeviceState {
         clock_mhz: Some(clock),
         throttled: throttled.iter().map(|&reason| reason.to_owned()).collect(),

@@ -45,7 +45,7 @@ fn swapping_the_sides_mirrors_every_verdict() {
 }
 
 #[test]
-fn a_difference_within_the_threshold_is_no_regression() {
+fn a_difference_within_the_threshold_is_not_a_regression() {
     let (a, b) = (processes(1, 1_000_000, &QUIET), processes(1, 1_200_000, &QUIET));
     assert!(compared(&a, &b).is_regression());
     let found = by(&a, &b, &Comparing { threshold: Some(0.3), ..Comparing::default() });
@@ -54,7 +54,7 @@ fn a_difference_within_the_threshold_is_no_regression() {
 }
 
 #[test]
-fn two_processes_a_side_are_unclear_with_their_reason() {
+fn two_processes_per_side_are_unclear() {
     let found = compared(&processes(1, 100_000, &[0.0, 0.001]), &processes(1, 900_000, &[0.0, 0.001]));
     assert_eq!(verdicts(&found), [Verdict::Unclear(Reason::TooFewProcesses { found: 2 })]);
     assert!(!found.is_regression());
@@ -63,7 +63,7 @@ fn two_processes_a_side_are_unclear_with_their_reason() {
 }
 
 #[test]
-fn one_slower_case_that_chance_explains_among_many_is_no_regression() {
+fn one_slower_case_among_many_may_be_chance_and_is_not_a_regression() {
     // Each case slower by about its own spread: on its own that is a difference, among twelve it is not.
     let spread: Vec<f64> = (0..8).map(|at| 0.01 * f64::from(at)).collect();
     let slower: Vec<f64> = spread.iter().map(|share| share + 0.042).collect();
@@ -78,7 +78,7 @@ fn one_slower_case_that_chance_explains_among_many_is_no_regression() {
 }
 
 #[test]
-fn more_of_a_rate_is_faster_and_is_told_as_more() {
+fn a_higher_rate_is_faster_and_shown_as_an_increase() {
     let a = with_rate(processes(1, 1_000_000, &QUIET));
     let b = with_rate(processes(1, 800_000, &QUIET));
     let how = Comparing { metric: Some("tok_s".into()), ..Comparing::default() };
@@ -95,7 +95,7 @@ fn more_of_a_rate_is_faster_and_is_told_as_more() {
 }
 
 #[test]
-fn what_cannot_be_compared_is_listed_with_why() {
+fn cases_that_cannot_be_compared_are_listed_with_the_reason() {
     let failed = |size| result(size, 0, Outcome::Failed { errors: vec!["no".into()], wall_ns: vec![] });
     let a = [measured(1, 0, vec![5]), measured(2, 0, vec![5]), failed(3), failed(4), measured(6, 0, vec![0])];
     let b =
@@ -115,7 +115,7 @@ fn what_cannot_be_compared_is_listed_with_why() {
 }
 
 #[test]
-fn a_metric_that_a_side_lacks_is_told() {
+fn a_metric_missing_on_one_side_is_reported() {
     let (a, b) = (with_rate(processes(1, 1000, &QUIET)), processes(1, 1000, &QUIET));
     let found = by(&a, &b, &Comparing { metric: Some("tok_s".into()), ..Comparing::default() });
     assert_eq!(found.cases[0].pair, Err(NotCompared::NoMetric(Which::B)));
@@ -135,7 +135,7 @@ fn a_metric_with_a_zero_has_no_ratio() {
 }
 
 #[test]
-fn runs_that_are_alike_have_no_differences_whatever_was_built() {
+fn runs_that_differ_only_in_the_commit_have_no_differences() {
     let mut other = run();
     other.environment.build.commit = "another".into();
     other.environment.build.binary = Some("another".into());
@@ -153,7 +153,7 @@ fn change(change: Change) -> Vec<Difference> {
 }
 
 #[test]
-fn what_decides_times_is_told_from_what_does_not() {
+fn decisive_and_minor_differences_are_distinguished() {
     let decisive: [(&str, Change); 7] = [
         ("device", |run| run.device = "cuda:0".into()),
         ("gpus", |run| run.environment.machine.gpus = vec![Gpu { name: "H200".into(), driver: None }]),
@@ -180,7 +180,7 @@ fn what_decides_times_is_told_from_what_does_not() {
 }
 
 #[test]
-fn a_comparison_across_machines_is_not_fair() {
+fn differences_between_machines_are_decisive() {
     let (a, mut b) = (run(), run());
     let fair = |a: &Run, b: &Run| {
         let [a, b] = [a, b].map(|run| RunResults { run: Some(run), results: &[] });
@@ -193,12 +193,12 @@ fn a_comparison_across_machines_is_not_fair() {
 }
 
 #[test]
-fn what_one_machine_does_not_say_is_no_difference() {
+fn unknown_properties_are_not_differences() {
     assert_eq!(change(|run| run.environment.machine.governor = Some("performance".into())), []);
 }
 
 #[test]
-fn a_difference_is_told_in_words() {
+fn differences_are_written_in_words() {
     let found = change(|run| run.settings.warmup = WarmUp::Iterations(3));
     let expected =
         Difference { what: "warm-up", a: "1 iteration".into(), b: "3 iterations".into(), is_decisive: false };

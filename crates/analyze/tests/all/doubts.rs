@@ -20,13 +20,13 @@ fn one(measured: Measured) -> Vec<CaseResult> {
 }
 
 #[test]
-fn steady_takes_in_several_processes_are_not_doubted() {
+fn steady_iterations_in_several_processes_give_no_note() {
     assert_eq!(text_of(&crate::fixture::processes(1, 1_000_000, &crate::fixture::QUIET)), [""; 0]);
     assert_eq!(text_of(&[]), [""; 0]);
 }
 
 #[test]
-fn a_slow_start_asks_for_more_warm_up_than_there_was() {
+fn a_slow_start_asks_for_more_warm_up() {
     let mut iterations = steady(12_400_000, 20);
     (iterations[0], iterations[1]) = (183_000_000, 20_000_000);
     let expected = "the first 2 iterations took up to 183 ms, the others 12.5 ms; use `--warmup 3`";
@@ -34,7 +34,7 @@ fn a_slow_start_asks_for_more_warm_up_than_there_was() {
 }
 
 #[test]
-fn a_slow_start_after_a_warm_up_that_was_found_does_not_ask_to_find_it() {
+fn a_slow_start_after_an_automatic_warm_up_does_not_ask_for_one() {
     let mut iterations = steady(12_400_000, 20);
     iterations[0] = 183_000_000;
     let settings = Settings { warmup: WarmUp::Auto, ..settings() };
@@ -44,7 +44,7 @@ fn a_slow_start_after_a_warm_up_that_was_found_does_not_ask_to_find_it() {
 }
 
 #[test]
-fn takes_that_never_became_steady_are_doubted() {
+fn unsteady_iterations_give_a_note() {
     let expected = "timings did not reach a steady state; see `laptime warmup`";
     assert_eq!(text_of(&one(Measured { steady: Steady::NotReached, ..took(steady(1000, 20)) })), [expected]);
     let rising = (0..40).map(|iteration| 1_000_000 + 20_000 * iteration).collect();
@@ -60,14 +60,14 @@ fn unsteady_processes_are_counted() {
 }
 
 #[test]
-fn takes_that_became_slower_for_good_are_doubted() {
+fn a_lasting_slowdown_gives_a_note() {
     let iterations = [steady(1_000_000, 20), steady(1_100_000, 40)].concat();
     let text = text_of(&[measured(1, 0, iterations)]);
     assert!(text[0].starts_with("timings rose by 10.0 % during the run"), "{text:?}");
 }
 
 #[test]
-fn outliers_are_counted_with_the_furthest() {
+fn outliers_are_counted_with_the_worst() {
     let mut iterations = steady(1_000_000, 20);
     iterations[7] = 3_000_000;
     let text = text_of(&[measured(1, 0, iterations)]);
@@ -75,14 +75,14 @@ fn outliers_are_counted_with_the_furthest() {
 }
 
 #[test]
-fn one_outlier_that_is_not_far_is_not_worth_a_word() {
+fn one_near_outlier_gives_no_note() {
     let mut iterations = steady(1_000_000, 20);
     iterations[7] = 1_080_000;
     assert_eq!(text_of(&[measured(1, 0, iterations)]), [""; 0]);
 }
 
 #[test]
-fn time_that_was_up_is_told_with_what_was_asked_for() {
+fn a_reached_time_limit_is_reported_with_the_target_interval() {
     let stop = Stop::Interval { within: 0.02, at_least: 10, least_ns: 0, at_most_ns: 5_000_000_000 };
     let results = one(Measured { stopped: StopReason::MaxTime { half_width: Some(0.061) }, ..took(steady(1000, 20)) });
     let text = found(&results, &Settings { stop, ..settings() })[0].to_string();
@@ -91,14 +91,14 @@ fn time_that_was_up_is_told_with_what_was_asked_for() {
 }
 
 #[test]
-fn a_narrow_interval_is_not_doubted_when_time_was_up() {
+fn a_narrow_interval_at_the_time_limit_gives_no_note() {
     let stop = Stop::Interval { within: 0.02, at_least: 50, least_ns: 0, at_most_ns: 4_000_000_000 };
     let results = one(Measured { stopped: StopReason::MaxTime { half_width: Some(0.001) }, ..took(steady(1000, 20)) });
     assert_eq!(found(&results, &Settings { stop, ..settings() }), []);
 }
 
 #[test]
-fn every_doubt_can_be_explained_and_fits_a_line() {
+fn every_note_has_an_explanation_and_fits_on_a_line() {
     let mut iterations = steady(12_400_000, 20);
     (iterations[0], iterations[7]) = (183_000_000, 40_000_000);
     let results = [measured(1, 0, iterations), measured(2, 0, vec![5; 3])];
@@ -110,7 +110,7 @@ fn every_doubt_can_be_explained_and_fits_a_line() {
 }
 
 #[test]
-fn too_few_iterations_or_processes_for_an_interval_are_doubted() {
+fn too_few_iterations_or_processes_for_an_interval_give_a_note() {
     let expected = "3 iterations are too few for a 95 % interval; use `--iterations 6` or more";
     assert_eq!(text_of(&[measured(1, 0, vec![5, 5, 5])]), [expected]);
     assert!(text_of(&[measured(1, 0, vec![5])])[0].starts_with("1 iteration is too few"));
@@ -119,13 +119,13 @@ fn too_few_iterations_or_processes_for_an_interval_are_doubted() {
 }
 
 #[test]
-fn an_interrupted_case_is_told_and_its_few_takes_are_not() {
+fn an_interrupted_case_is_reported_without_a_note_on_few_iterations() {
     let results = one(Measured { stopped: StopReason::Interrupted, ..took(vec![5, 5]) });
     assert_eq!(text_of(&results), ["interrupted after 2 iterations; `--resume` measures it again"]);
 }
 
 #[test]
-fn a_case_beyond_a_peak_doubts_the_peak() {
+fn a_case_above_a_peak_gives_a_note_about_the_peak() {
     let work = Work { flops: 2_000, dtype: "f32".into(), bytes: 0, traffic: Traffic::Read };
     let flops = PeakFlops { dtype: "f32".into(), flops_s: 100e9, median: None, size: 1, threads: 1 };
     let peaks = Peaks {
@@ -149,14 +149,14 @@ fn a_case_beyond_a_peak_doubts_the_peak() {
 }
 
 #[test]
-fn processes_that_differ_more_than_their_iterations_are_doubted() {
+fn processes_that_differ_more_than_their_iterations_give_a_note() {
     let results = crate::fixture::processes(1, 1_000_000, &[-0.1, -0.05, 0.0, 0.0, 0.05, 0.1]);
     let expected = "6 processes differ by 7.4 %, iterations within one by 0.4 %; compare with several `--runs`";
     assert_eq!(text_of(&results), [expected]);
 }
 
 #[test]
-fn a_single_process_is_told_where_no_more_were_asked_for() {
+fn a_single_process_gives_a_note_if_no_more_were_requested() {
     let results = [measured(1, 0, steady(1_000_000, 20))];
     assert_eq!(found(&results, &settings()), []);
     let one = found(&results, &Settings { runs: 1, ..settings() });
@@ -165,7 +165,7 @@ fn a_single_process_is_told_where_no_more_were_asked_for() {
 }
 
 #[test]
-fn an_unoptimised_build_and_a_busy_machine_are_told_once_and_first() {
+fn an_unoptimised_build_and_a_busy_machine_are_reported_once_and_first() {
     let mut environment = environment();
     (environment.build.opt_level, environment.load) = ("0".into(), Some(2.6));
     let found = cases(&[measured(1, 0, vec![5; 3]), measured(2, 0, vec![5; 3])], None);
@@ -176,7 +176,7 @@ fn an_unoptimised_build_and_a_busy_machine_are_told_once_and_first() {
 }
 
 #[test]
-fn a_doubt_that_cases_share_is_told_of_the_worst() {
+fn a_note_shared_by_cases_names_the_worst_one() {
     let results = [measured(1, 0, vec![5; 4]), measured(2, 0, vec![5; 2]), measured(3, 0, steady(1000, 20))];
     let text = text_of(&results);
     assert_eq!(text.len(), 1);
@@ -184,13 +184,13 @@ fn a_doubt_that_cases_share_is_told_of_the_worst() {
 }
 
 #[test]
-fn a_doubt_of_one_case_among_many_names_it() {
+fn a_note_on_one_of_many_cases_names_the_case() {
     let text = text_of(&[measured(1, 0, vec![5; 4]), measured(3, 0, steady(1000, 20))]);
     assert!(text[0].starts_with("`size=1`: 4 iterations"), "{text:?}");
 }
 
 #[test]
-fn a_device_that_held_its_clock_down_is_told_with_its_reasons() {
+fn throttling_is_reported_with_its_reasons() {
     let state = |throttled: &[&str]| DeviceState {
         clock_mhz: Some(1500.0),
         throttled: throttled.iter().map(|&reason| reason.to_owned()).collect(),

@@ -74,14 +74,14 @@ fn times(traffic: &Traffic) -> [u64; 4] {
 }
 
 #[test]
-fn paused_time_is_no_part_of_the_window() {
+fn paused_time_is_not_part_of_the_window() {
     let device =
         Fixture::new().kernel(0, 100).kernel(400, 100).copy(420, 20, PINNED, Some(64)).pause(150, 350).device();
     assert_eq!((device.window, device.compute), (Nanos(200), Nanos(200)));
 }
 
 #[test]
-fn what_compute_covers_is_hidden_and_the_rest_exposed() {
+fn time_covered_by_compute_is_hidden_and_the_rest_is_exposed() {
     let device = Fixture::new().kernel(0, 100).copy(80, 50, PINNED, Some(100)).device();
     let (path, traffic) = &device.copies[0];
     assert_eq!((path.words(), traffic.count, traffic.bytes), ("HtoD pinned", 1, Some(100)));
@@ -90,7 +90,7 @@ fn what_compute_covers_is_hidden_and_the_rest_exposed() {
 }
 
 #[test]
-fn communication_hides_nothing_but_is_not_nothing() {
+fn communication_does_not_hide_copies_but_is_reported() {
     let mut made = Fixture::new();
     let copies = made.builder.stream(1, 21, "stream 21");
     made.builder.track_mut(copies).device = Some(0);
@@ -101,7 +101,7 @@ fn communication_hides_nothing_but_is_not_nothing() {
 }
 
 #[test]
-fn copies_at_one_time_count_their_time_once() {
+fn concurrent_copies_count_their_time_once() {
     let mut made = Fixture::new();
     let compute = made.compute;
     made.copy(0, 60, PINNED, Some(60)).copy_on(compute, 30, 70, PINNED, Some(140));
@@ -110,7 +110,7 @@ fn copies_at_one_time_count_their_time_once() {
 }
 
 #[test]
-fn the_rate_is_of_copies_whose_bytes_are_known() {
+fn the_rate_is_computed_from_copies_with_known_bytes() {
     let mut made = Fixture::new();
     let traffic = made.copy(0, 50, PINNED, Some(100)).copy(60, 40, PINNED, None).device().copies[0].1;
     assert_eq!((traffic.time, traffic.bytes, traffic.gb_s()), (Nanos(90), Some(100), Some(2.0)));
@@ -119,7 +119,7 @@ fn the_rate_is_of_copies_whose_bytes_are_known() {
 }
 
 #[test]
-fn copies_are_told_by_path_and_communication_by_family() {
+fn copies_are_grouped_by_direction_and_communication_by_family() {
     let mut made = Fixture::new();
     made.copy(0, 10, PINNED, None).copy(20, 10, PAGEABLE, None).copy(40, 10, WITHIN, None);
     made.communicate(60, 10, ALL_REDUCE).communicate(80, 10, "ncclDevKernel_SendRecv");
@@ -134,7 +134,7 @@ fn copies_are_told_by_path_and_communication_by_family() {
 }
 
 #[test]
-fn devices_are_kept_apart() {
+fn devices_are_reported_separately() {
     let mut made = Fixture::new();
     let second = made.builder.stream(1, 9, "stream 9");
     made.builder.track_mut(second).device = Some(1);
@@ -150,7 +150,7 @@ fn devices_are_kept_apart() {
 }
 
 #[test]
-fn pageable_copies_are_found_and_set_against_pinned_ones() {
+fn pageable_copies_are_found_and_compared_with_pinned_ones() {
     let mut made = Fixture::new();
     made.kernel(0, 600_000).copy(0, 262_144, PAGEABLE, Some(1 << 20)).copy(320_000, 4096, PINNED, Some(98_304));
     let answer = made.answer();
@@ -163,7 +163,7 @@ fn pageable_copies_are_found_and_set_against_pinned_ones() {
 }
 
 #[test]
-fn pageable_copies_are_called_slower_only_where_they_are() {
+fn pageable_copies_are_called_slower_only_if_they_are() {
     let text = |length| {
         let mut made = Fixture::new();
         made.kernel(0, 600_000).copy(0, length, PAGEABLE, Some(1_900_000)).copy(400_000, 9500, PINNED, Some(95_000));
@@ -178,7 +178,7 @@ fn pageable_copies_are_called_slower_only_where_they_are() {
 }
 
 #[test]
-fn pageable_copies_are_found_where_their_bytes_and_their_time_matter() {
+fn pageable_copies_are_a_finding_only_if_bytes_and_time_matter() {
     let rules = |length: u64, bytes: Option<i64>| {
         let mut made = Fixture::new();
         made.kernel(0, 1_000_000).copy(0, length, PAGEABLE, bytes).rules()
@@ -190,7 +190,7 @@ fn pageable_copies_are_found_where_their_bytes_and_their_time_matter() {
 }
 
 #[test]
-fn copies_beside_compute_that_never_overlap_it_are_found() {
+fn copies_that_never_overlap_compute_are_a_finding() {
     assert_eq!(Fixture::new().kernel(0, 99).copy(99, 1, PINNED, None).rules(), ["copies-never-overlap"]);
     assert_eq!(Fixture::new().kernel(0, 100).copy(100, 1, PINNED, None).rules(), [""; 0], "less than 1 % of the time");
     let hidden = |start| Fixture::new().kernel(0, 1000).copy(start, 100, PINNED, None).rules();
@@ -199,7 +199,7 @@ fn copies_beside_compute_that_never_overlap_it_are_found() {
 }
 
 #[test]
-fn copies_on_the_stream_of_compute_are_found() {
+fn copies_on_the_compute_stream_are_a_finding() {
     let mut made = Fixture::new();
     let compute = made.compute;
     made.kernel(0, 90).copy_on(compute, 90, 10, PINNED, None).copy_on(compute, 110, 10, PINNED, None);
@@ -212,7 +212,7 @@ fn copies_on_the_stream_of_compute_are_found() {
 }
 
 #[test]
-fn a_stream_for_copies_with_less_than_a_hundredth_of_the_compute_is_one_for_copies() {
+fn a_stream_with_under_a_hundredth_of_the_compute_is_a_copy_stream() {
     let rules = |stray: u64| {
         let mut made = Fixture::new();
         let other = made.other;
@@ -237,20 +237,20 @@ fn copies_within_a_device_need_no_stream_of_their_own() {
 }
 
 #[test]
-fn figures_and_values_go_together_and_what_is_missing_is_empty() {
+fn figures_match_values_and_missing_values_are_empty() {
     let device = Fixture::new().kernel(0, 100).copy(50, 100, PINNED, Some(300)).device();
     assert_eq!(device.values(), [None, None, Some(100.0), Some(0.5), Some(3.0), None]);
     assert_eq!(device.values().len(), Overlap::figures().len());
 }
 
 #[test]
-fn a_trace_without_devices_has_none() {
+fn a_trace_without_devices_has_no_overlap() {
     assert_eq!(overlap(&TraceBuilder::default().build().unwrap()).devices, []);
 }
 
 proptest! {
     #[test]
-    fn hidden_and_exposed_are_the_time_and_the_whole_is_between_the_largest_part_and_the_sum(
+    fn hidden_and_exposed_add_up_and_the_total_is_between_maximum_and_sum(
         work in prop::collection::vec((0_u64..500, 0_u64..80, 0_usize..5, prop::option::of(0_i64..1000)), 0..40),
     ) {
         let mut made = Fixture::new();

@@ -141,7 +141,7 @@ fn rules(trace: &Trace) -> Vec<(&'static str, Severity)> {
 }
 
 #[test]
-fn a_loader_that_the_device_waits_for_is_found_with_its_place() {
+fn a_slow_data_loader_is_found_with_its_location() {
     let trace = played(Loop { loading: 20_000, kernel: 100, ..Loop::new() });
     let found = diagnose(Some(&trace), &[], None);
     let first = &found.findings[0];
@@ -158,7 +158,7 @@ fn a_loader_that_the_device_waits_for_is_found_with_its_place() {
 }
 
 #[test]
-fn a_wait_before_slow_loading_is_charged_with_no_more_than_it_lasted() {
+fn a_sync_before_slow_loading_is_charged_at_most_its_length() {
     let trace = played(Loop { loading: 20_000, kernel: 100, waits: true, ..Loop::new() });
     assert_eq!(rules(&trace)[0].0, "data-loading");
     // Twenty kernels of 100 µs are launched within 100 µs, so that a wait lasts about 1.9 ms of the 20 ms.
@@ -167,7 +167,7 @@ fn a_wait_before_slow_loading_is_charged_with_no_more_than_it_lasted() {
 }
 
 #[test]
-fn a_wait_that_makes_the_next_launch_late_is_the_bottleneck_and_its_place_is_named() {
+fn a_sync_that_delays_the_next_launch_is_the_bottleneck_with_its_location() {
     let trace = played(Loop { kernel: 100, python: 1_000, waits: true, ..Loop::new() });
     let found = diagnose(Some(&trace), &[], None);
     assert_eq!(found.findings[0].finding.rule, "sync-in-loop", "{found:?}");
@@ -182,7 +182,7 @@ fn a_wait_that_makes_the_next_launch_late_is_the_bottleneck_and_its_place_is_nam
 }
 
 #[test]
-fn waits_during_which_the_device_is_busy_and_that_nothing_follows_are_harmless() {
+fn syncs_while_the_device_is_busy_without_later_work_are_harmless() {
     for waits in [false, true] {
         let trace = played(Loop { waits, kernel: 2_000, python: 10, ..Loop::new() });
         assert_eq!(rules(&trace), [], "{waits}");
@@ -193,7 +193,7 @@ fn waits_during_which_the_device_is_busy_and_that_nothing_follows_are_harmless()
 }
 
 #[test]
-fn modules_that_are_loaded_in_the_first_step_are_a_cold_start() {
+fn module_loading_in_the_first_step_is_a_cold_start() {
     let trace = played(Loop { module: 500_000, kernel: 1_000, ..Loop::new() });
     let found = diagnose(Some(&trace), &[], None);
     assert_eq!(rules(&trace)[0], ("cold-start", Severity::Notable), "{found:?}");
@@ -201,7 +201,7 @@ fn modules_that_are_loaded_in_the_first_step_are_a_cold_start() {
 }
 
 #[test]
-fn steps_count_whatever_their_category_is() {
+fn steps_are_recognised_whatever_their_category() {
     let found = laps(&played(Loop::new()), None).unwrap();
     assert_eq!((found.name.as_str(), found.laps.len()), ("ProfilerStep#*", 10));
     assert_eq!(laps(&played(Loop::new()), Some("ProfilerStep#*")).unwrap().laps.len(), 10);
@@ -227,7 +227,7 @@ proptest! {
 
     /// The same loop is played with its waits and without them: what disappears is what they cost.
     #[test]
-    fn waits_cost_what_disappears_when_the_loop_runs_without_them(
+    fn the_cost_of_syncs_is_the_time_saved_without_them(
         kernels in 1_u64..30, kernel in 10_u64..800, python in 0_u64..5_000, loading in 0_u64..5_000,
     ) {
         let of = Loop { kernels, kernel, python, loading, ..Loop::new() };
@@ -245,7 +245,7 @@ proptest! {
 }
 
 #[test]
-fn samples_inside_a_data_loader_turn_unrecorded_host_time_into_data_loading() {
+fn samples_in_a_data_loader_attribute_unrecorded_host_time_to_data_loading() {
     let of = |stack: &str| {
         let mut builder = TraceBuilder::default();
         let main = builder.thread(5, 11, "main");

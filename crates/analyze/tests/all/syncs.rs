@@ -63,7 +63,7 @@ fn spent(waits: u64, time: u64) -> Spent {
 }
 
 #[test]
-fn calls_marked_spans_and_marks_are_waits() {
+fn sync_calls_marked_spans_and_marks_are_syncs() {
     let mut made = Fixture::new();
     made.host(0, 100, "decode", "");
     made.call(10, 20, "cudaStreamSynchronize");
@@ -84,7 +84,7 @@ fn calls_marked_spans_and_marks_are_waits() {
 }
 
 #[test]
-fn a_wait_inside_another_is_part_of_it() {
+fn a_nested_sync_is_part_of_the_outer_one() {
     let mut made = Fixture::new();
     made.host(0, 50, "read_token", SYNC);
     made.call(5, 40, "cudaStreamSynchronize");
@@ -99,7 +99,7 @@ fn a_wait_inside_another_is_part_of_it() {
 }
 
 #[test]
-fn waits_of_two_threads_at_one_time_are_two() {
+fn concurrent_syncs_of_two_threads_are_two() {
     let mut made = Fixture::new();
     let worker = made.builder.thread(1, 2, "worker");
     made.call(0, 50, "cudaStreamSynchronize");
@@ -111,7 +111,7 @@ fn waits_of_two_threads_at_one_time_are_two() {
 }
 
 #[test]
-fn a_call_that_lasts_until_its_pageable_copy_is_done_is_an_implicit_wait() {
+fn a_call_that_lasts_until_its_pageable_copy_ends_is_an_implicit_sync() {
     let implicit = |call, copy, name: &str, uncertainty: Option<u64>| {
         let mut made = Fixture::new();
         made.builder.clock_uncertainty = uncertainty.map(Nanos);
@@ -143,7 +143,7 @@ fn kinds(call: (u64, u64, &str), work: (u64, u64, &str, &str), kernel: Option<(u
 }
 
 #[test]
-fn a_copy_that_is_back_before_it_is_done_is_no_wait() {
+fn a_copy_call_that_returns_early_is_not_a_sync() {
     let copied = |call_length, name| kinds((10, call_length, "cudaMemcpy"), (20, 40, name, category::COPY), None);
     for name in ["Memcpy DtoD (Device -> Device)", "Memcpy HtoD (Pageable -> Device)"] {
         assert_eq!(copied(49, name), [], "{name}");
@@ -152,7 +152,7 @@ fn a_copy_that_is_back_before_it_is_done_is_no_wait() {
 }
 
 #[test]
-fn a_copy_may_be_back_as_early_as_the_clocks_may_be_apart() {
+fn an_early_return_within_clock_uncertainty_is_still_a_sync() {
     let waits = |call_length| {
         let mut made = Fixture::new();
         made.builder.clock_uncertainty = Some(Nanos(5));
@@ -165,7 +165,7 @@ fn a_copy_may_be_back_as_early_as_the_clocks_may_be_apart() {
 }
 
 #[test]
-fn a_memset_waits_only_if_it_lasted_until_all_before_it_was_done() {
+fn a_memset_syncs_only_if_it_lasted_until_earlier_work_ended() {
     let memset = |call_length, kernel| {
         kinds((10, call_length, "cudaMemset"), (60, 5, "Memset (Device)", category::MEMSET), kernel)
     };
@@ -179,7 +179,7 @@ fn a_memset_waits_only_if_it_lasted_until_all_before_it_was_done() {
 }
 
 #[test]
-fn a_call_that_frees_is_an_implicit_wait_if_it_lasted_until_the_work_before_it_was_done() {
+fn a_free_is_an_implicit_sync_if_it_lasted_until_earlier_work_ended() {
     let waits = |call: (u64, u64, &str), uncertainty: Option<u64>| {
         let mut made = Fixture::new();
         made.builder.clock_uncertainty = uncertainty.map(Nanos);
@@ -201,7 +201,7 @@ fn a_call_that_frees_is_an_implicit_wait_if_it_lasted_until_the_work_before_it_w
 }
 
 #[test]
-fn a_call_that_frees_does_not_wait_for_another_process() {
+fn a_free_does_not_sync_with_another_process() {
     let mut made = Fixture::new();
     let other = made.builder.thread(2, 1, "other");
     made.kernel(0, 20, 30);
@@ -210,7 +210,7 @@ fn a_call_that_frees_does_not_wait_for_another_process() {
 }
 
 #[test]
-fn a_launch_that_finds_the_queue_full_is_an_implicit_wait() {
+fn a_launch_into_a_full_queue_is_an_implicit_sync() {
     let mut made = Fixture::new();
     made.host(0, 90, "aten::add", category::OPERATION);
     made.call(5, 80, "cudaLaunchKernel");
@@ -239,7 +239,7 @@ fn many_kinds() -> Fixture {
 }
 
 #[test]
-fn every_answer_counts_the_same_waits() {
+fn every_analysis_counts_the_same_syncs() {
     let trace = many_kinds().builder.build().unwrap();
     let answer = syncs(&trace, None).unwrap();
     let whole = overview(&trace).waits.unwrap();
@@ -257,7 +257,7 @@ fn every_answer_counts_the_same_waits() {
 }
 
 #[test]
-fn the_share_of_the_wall_time_is_that_in_which_any_thread_waits() {
+fn the_share_of_wall_time_is_the_union_over_waiting_threads() {
     let mut made = Fixture::new();
     made.kernel(0, 10, 90);
     for number in 2..6 {
@@ -285,7 +285,7 @@ fn one_wait_for_many_laps() -> Syncs {
 }
 
 #[test]
-fn a_wait_longer_than_a_lap_of_the_device_is_divided_by_time() {
+fn a_sync_longer_than_a_device_lap_is_split_by_time() {
     let answer = one_wait_for_many_laps();
     let laps = answer.laps.as_ref().unwrap();
     assert_eq!((laps.source, laps.laps.len()), (LapSource::Kernels, 9));
@@ -296,7 +296,7 @@ fn a_wait_longer_than_a_lap_of_the_device_is_divided_by_time() {
 }
 
 #[test]
-fn a_budget_of_time_judges_what_was_waited_within_each_lap() {
+fn a_time_budget_applies_to_the_sync_time_within_each_lap() {
     let answer = one_wait_for_many_laps();
     assert!(judged(&answer, "100ns/lap", &[]).is_kept());
     let judged = judged(&answer, "99ns/lap", &[]);
@@ -305,7 +305,7 @@ fn a_budget_of_time_judges_what_was_waited_within_each_lap() {
 }
 
 #[test]
-fn the_site_is_the_path_of_stages_and_operations_without_calls() {
+fn the_site_is_the_path_of_stages_and_operations_without_driver_calls() {
     let mut made = Fixture::new();
     made.host(0, 100, "generate", "");
     made.host(5, 80, "aten::item", category::OPERATION);
@@ -317,7 +317,7 @@ fn the_site_is_the_path_of_stages_and_operations_without_calls() {
 }
 
 #[test]
-fn the_site_is_the_innermost_function_of_python_with_a_file_that_is_not_torchs_own() {
+fn the_site_is_the_innermost_python_function_outside_torch() {
     let site = |names: &[&str]| {
         let mut made = Fixture::new();
         for (at, name) in (0_u64..).zip(names) {
@@ -335,7 +335,7 @@ fn the_site_is_the_innermost_function_of_python_with_a_file_that_is_not_torchs_o
 }
 
 #[test]
-fn a_stage_that_overlaps_without_nesting_is_around_a_wait_too() {
+fn a_stage_that_overlaps_without_nesting_also_contains_a_sync() {
     let mut made = Fixture::new();
     made.host(0, 60, "step.py(1): step", category::PYTHON);
     made.host(10, 90, "ProfilerStep#3", category::USER);
@@ -346,7 +346,7 @@ fn a_stage_that_overlaps_without_nesting_is_around_a_wait_too() {
 }
 
 #[test]
-fn turns_of_the_lap_unit_are_one_place() {
+fn repetitions_of_the_lap_unit_are_one_site() {
     let mut made = Fixture::new();
     for step in 0..3 {
         made.host(step * 100, 100, &format!("iteration {step}"), category::NVTX);
@@ -358,7 +358,7 @@ fn turns_of_the_lap_unit_are_one_place() {
 }
 
 #[test]
-fn operations_in_ranges_of_nvtx_are_one_place_whatever_their_number() {
+fn nvtx_ranges_that_differ_only_in_a_counter_are_one_site() {
     let mut made = Fixture::new();
     for (at, start) in [(4711, 0), (4712, 100)] {
         made.host(start, 50, &format!("aten::item, op_id = {at}"), category::NVTX);
@@ -369,7 +369,7 @@ fn operations_in_ranges_of_nvtx_are_one_place_whatever_their_number() {
 }
 
 #[test]
-fn a_long_path_is_told_by_its_innermost_names() {
+fn a_long_path_is_shortened_to_its_innermost_names() {
     let mut made = Fixture::new();
     for depth in 0..12 {
         made.host(depth, 100 - 2 * depth, &format!("s{depth}"), "");
@@ -379,7 +379,7 @@ fn a_long_path_is_told_by_its_innermost_names() {
 }
 
 #[test]
-fn what_the_busiest_device_did_meanwhile_is_told() {
+fn a_sync_reports_the_activity_of_the_busiest_device() {
     let mut made = Fixture::new();
     let other = made.builder.stream(2, 9, "stream 9");
     made.builder.track_mut(other).device = Some(1);
@@ -395,7 +395,7 @@ fn what_the_busiest_device_did_meanwhile_is_told() {
 }
 
 #[test]
-fn without_a_device_nothing_is_said_of_one() {
+fn without_a_device_device_figures_are_missing() {
     let mut made = Fixture::new();
     made.host(20, 100, "read_token", SYNC);
     let answer = made.answer();
@@ -413,13 +413,13 @@ fn cost(then: impl FnOnce(&mut Fixture)) -> Option<u64> {
 }
 
 #[test]
-fn a_wait_costs_the_idle_time_that_would_vanish_without_it() {
+fn the_cost_of_a_sync_is_the_idle_time_saved_without_it() {
     assert_eq!(cost(|made| made.kernel(60, 70, 10)), Some(30), "all of the gap from 40 to 70");
     assert_eq!(cost(|made| made.kernel(160, 170, 10)), Some(30), "no more than the wait lasted");
 }
 
 #[test]
-fn a_wait_after_which_nothing_comes_too_late_costs_nothing() {
+fn a_sync_without_a_later_delay_costs_nothing() {
     assert_eq!(cost(|made| made.kernel(12, 70, 10)), Some(0));
     assert_eq!(cost(|made| made.kernel(12, 45, 10)), Some(0), "the device is busy");
     assert_eq!(cost(|_| ()), Some(0), "nothing follows");
@@ -430,7 +430,7 @@ fn a_wait_after_which_nothing_comes_too_late_costs_nothing() {
 }
 
 #[test]
-fn a_launch_that_is_late_by_less_than_clocks_may_be_apart_is_not_late() {
+fn a_launch_within_clock_uncertainty_is_not_late() {
     let apart = |uncertainty| {
         cost(|made| {
             made.builder.clock_uncertainty = Some(Nanos(uncertainty));
@@ -441,7 +441,7 @@ fn a_launch_that_is_late_by_less_than_clocks_may_be_apart_is_not_late() {
 }
 
 #[test]
-fn work_of_another_process_is_not_held_up() {
+fn syncs_do_not_delay_work_of_another_process() {
     let other = |made: &mut Fixture| {
         let other = made.builder.thread(2, 1, "other");
         let launch = made.builder.span(other, Nanos(60), Nanos(5), "cudaLaunchKernel", category::RUNTIME);
@@ -452,7 +452,7 @@ fn work_of_another_process_is_not_held_up() {
 }
 
 #[test]
-fn idle_time_is_charged_once() {
+fn idle_time_is_charged_only_once() {
     let mut made = Fixture::new();
     made.kernel(0, 10, 30);
     made.call(20, 30, "cudaStreamSynchronize");
@@ -465,7 +465,7 @@ fn idle_time_is_charged_once() {
 }
 
 #[test]
-fn a_copy_that_seems_to_end_after_the_call_that_waited_for_it_is_a_matter_of_clocks() {
+fn a_copy_that_ends_after_its_sync_is_within_clock_uncertainty() {
     // A call of 100 µs whose copy ends so much later.
     let waits = |name: &str, path: &str, call: u64, late: u64| {
         let mut made = Fixture::new();
@@ -484,7 +484,7 @@ fn a_copy_that_seems_to_end_after_the_call_that_waited_for_it_is_a_matter_of_clo
 }
 
 #[test]
-fn of_the_threads_that_launch_the_one_that_waits_most_is_told() {
+fn the_launching_thread_with_most_sync_time_is_reported() {
     let mut made = Fixture::new();
     let backward = made.builder.thread(1, 3, "backward");
     for start in [100, 200] {
@@ -517,7 +517,7 @@ fn laps() -> Syncs {
 }
 
 #[test]
-fn waits_are_counted_by_the_lap_they_begin_in() {
+fn syncs_are_counted_in_the_lap_they_start_in() {
     let answer = laps();
     let of_laps = answer.laps.as_ref().unwrap();
     let counted: Vec<_> = of_laps.laps.iter().map(|lap| (lap.label.as_str(), lap.spent)).collect();
@@ -550,7 +550,7 @@ fn over(judged: &Judged, answer: &Syncs) -> (Named, Named) {
 }
 
 #[test]
-fn laps_over_their_budget_are_named_with_what_causes_it() {
+fn laps_over_budget_are_listed_with_the_cause() {
     let answer = laps();
     let of = |name: &str, spent| (name.to_owned(), spent);
     // A usual lap has none of the first and one of the second.
@@ -563,7 +563,7 @@ fn laps_over_their_budget_are_named_with_what_causes_it() {
 }
 
 #[test]
-fn a_budget_of_the_whole_trace_counts_every_wait() {
+fn a_budget_for_the_whole_trace_counts_every_sync() {
     let answer = laps();
     assert!(judged(&answer, "5", &[]).is_kept() && judged(&answer, "105ns", &[]).is_kept());
     for budget in ["4", "104ns"] {
@@ -574,7 +574,7 @@ fn a_budget_of_the_whole_trace_counts_every_wait() {
 }
 
 #[test]
-fn what_is_allowed_is_left_out_and_counted() {
+fn allowed_syncs_are_left_out_and_counted() {
     let answer = laps();
     let by_call = judged(&answer, "1/lap", &["read_*"]);
     assert_eq!((by_call.is_kept(), by_call.allowed, by_call.unused), (true, 1, vec![]));
@@ -583,7 +583,7 @@ fn what_is_allowed_is_left_out_and_counted() {
 }
 
 #[test]
-fn a_budget_for_laps_cannot_be_judged_without_laps() {
+fn a_lap_budget_needs_laps() {
     let mut made = Fixture::new();
     made.host(0, 10, "load", "");
     made.host(20, 10, "load", "");
@@ -594,13 +594,13 @@ fn a_budget_for_laps_cannot_be_judged_without_laps() {
 }
 
 #[test]
-fn a_lap_that_is_not_there_is_told() {
+fn an_unknown_lap_unit_is_an_error() {
     let trace = TraceBuilder::default().build().unwrap();
     assert_eq!(syncs(&trace, Some("token")), Err(NoLaps::NoSuchName { name: "token".to_owned(), known: vec![] }));
 }
 
 #[test]
-fn a_trace_without_waits_has_none() {
+fn a_trace_without_syncs_has_no_groups() {
     let mut made = Fixture::new();
     made.kernel(0, 10, 30);
     let answer = made.answer();
@@ -611,7 +611,7 @@ fn a_trace_without_waits_has_none() {
 
 proptest! {
     #[test]
-    fn groups_and_laps_hold_every_wait_once(
+    fn groups_and_laps_contain_every_sync_once(
         spans in prop::collection::vec((0_u64..2000, 0_u64..200, 0_usize..5, 0_i64..2), 0..60),
         kernels in prop::collection::vec((0_u64..2000, 0_u64..100), 0..20),
         uncertainty in prop::option::of(0_u64..30),
@@ -648,7 +648,7 @@ proptest! {
 }
 
 #[test]
-fn waits_are_told_by_the_line_or_the_function_that_the_trace_names() {
+fn syncs_are_located_by_the_line_or_function_in_the_trace() {
     let mut builder = TraceBuilder::default();
     let main = builder.thread(1, 1, "main");
     let mut span =

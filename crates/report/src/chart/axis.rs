@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ratios_are_spread_evenly_on_an_axis_of_ratios() {
+    fn a_logarithmic_axis_spaces_equal_ratios_evenly() {
         let ruler = Ruler::new(Reach { low: 1.0, high: 100.0 }, Scale::Log, 0.0, 200.0);
         assert!((ruler.place(10.0).unwrap() - 100.0).abs() < 1e-9);
         assert_eq!((ruler.place(0.0), ruler.place(f64::NAN)), (None, None));
@@ -128,20 +128,20 @@ mod tests {
     }
 
     #[test]
-    fn one_figure_has_room_on_both_sides() {
+    fn a_single_value_has_space_on_both_sides() {
         let reach = Reach::of([8.0].into_iter(), Scale::Log).unwrap();
         assert!((reach.low - 4.0).abs() < 1e-9 && (reach.high - 16.0).abs() < 1e-9);
         assert_eq!(Reach::of([0.0].into_iter(), Scale::Linear), Some(Reach { low: -1.0, high: 1.0 }));
     }
 
     #[test]
-    fn what_is_no_figure_reaches_nowhere() {
+    fn values_that_cannot_be_drawn_give_no_range() {
         assert_eq!(Reach::of([f64::NAN, f64::INFINITY, 1e300].into_iter(), Scale::Linear), None);
         assert_eq!(Reach::of([0.0, -1.0].into_iter(), Scale::Log), None);
     }
 
     #[test]
-    fn heights_begin_at_zero_where_it_is_near() {
+    fn a_linear_axis_starts_at_zero_if_it_is_near() {
         let reach = |low, high| Reach { low, high }.down_to_zero();
         assert_eq!(reach(1.0, 10.0), Reach { low: 0.0, high: 10.0 });
         assert_eq!(reach(9.0, 10.0), Reach { low: 9.0, high: 10.0 });

@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_font_has_what_charts_write() {
+    fn the_font_has_all_characters_of_charts() {
         for weight in [Weight::Regular, Weight::Bold] {
             for char in "Az09 ∝²×µ…–[]/%·≥".chars() {
                 assert!(weight.face().glyph_index(char).is_some(), "{char}");
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_too_long_keeps_both_ends() {
+    fn a_shortened_name_keeps_both_ends() {
         let name = "sliding-window with sixteen heads, batch 4";
         let short = shorten(name, 120.0, 12.0, Weight::Regular);
         assert!(width(&short, 12.0, Weight::Regular) <= 120.0);
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_line_breaks_at_its_blanks() {
+    fn a_long_line_breaks_at_spaces() {
         let lines = wrap("one two three four five six", 60.0, 12.0, Weight::Regular, 9);
         assert!(lines.len() > 2 && lines.iter().all(|line| width(line, 12.0, Weight::Regular) <= 60.0), "{lines:?}");
         assert_eq!(lines.join(" "), "one two three four five six");

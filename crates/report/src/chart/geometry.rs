@@ -80,13 +80,13 @@ mod tests {
     const UNIT: Rect = Rect { left: 0.0, top: 0.0, right: 10.0, bottom: 10.0 };
 
     #[test]
-    fn a_line_is_cut_at_both_edges() {
+    fn a_line_is_clipped_at_both_edges() {
         let cut = UNIT.clip(At::new(-10.0, -10.0), At::new(20.0, 20.0)).unwrap();
         assert_eq!(cut, [At::new(0.0, 0.0), At::new(10.0, 10.0)]);
     }
 
     #[test]
-    fn a_line_outside_has_no_part_inside() {
+    fn a_line_outside_is_clipped_away() {
         assert_eq!(UNIT.clip(At::new(-5.0, 20.0), At::new(5.0, 20.0)), None);
         assert_eq!(UNIT.clip(At::new(-5.0, 4.0), At::new(4.0, -5.0)), None);
     }

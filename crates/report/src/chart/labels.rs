@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_do_not_cover_each_other() {
+    fn labels_do_not_overlap() {
         let mut taken = Taken::new(Rect { left: 0.0, top: 0.0, right: 200.0, bottom: 100.0 });
         let ink = Colour::rgb(0);
         let places = positions(At::new(100.0, 50.0));
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn heights_that_are_too_near_are_moved_apart_in_order() {
+    fn heights_that_are_too_close_are_moved_apart_in_order() {
         assert_eq!(spread(&[50.0, 48.0, 10.0], 14.0, 0.0, 100.0), [62.0, 48.0, 10.0]);
         assert_eq!(spread(&[98.0, 99.0], 14.0, 0.0, 100.0), [86.0, 100.0]);
     }

@@ -134,13 +134,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_have_as_many_figures_as_they_need() {
+    fn numbers_have_no_trailing_zeros() {
         let shown = [0.0, 1.0, 0.05, 2.5, 512.0, 12_345.678, -20_000.0, 3e7, 2e-9].map(|value| figures(value, 6));
         assert_eq!(shown, ["0", "1", "0.05", "2.5", "512", "12,345.7", "-20,000", "3e7", "2e-9"]);
     }
 
     #[test]
-    fn a_value_is_written_in_the_largest_unit_of_which_it_holds_one() {
+    fn a_value_uses_the_largest_unit_that_is_not_above_it() {
         let times = [950.0, 1_234.0, 45_678_901.0, 2e9].map(|nanos| Quantity::Nanos.text(nanos));
         assert_eq!(times, ["950 ns", "1.23 µs", "45.7 ms", "2 s"]);
         assert_eq!(Quantity::Bytes.text(1_610_612_736.0), "1.5 GiB");
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_are_written_as_they_are_typed() {
+    fn lengths_are_written_without_separators() {
         let lengths = [512.0, 1024.0, 2048.0, 16_384.0, 3000.0].map(|tokens| Quantity::Tokens.text(tokens));
         assert_eq!(lengths, ["512", "1024", "2048", "16384", "3000"]);
     }

@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn forty_names_look_forty_ways() {
+    fn forty_names_have_distinct_styles() {
         for theme in [Theme::Light, Theme::Dark] {
             let styles: Vec<Style> = (0..40).map(|number| style(number, theme)).collect();
             for (at, style) in styles.iter().enumerate() {
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_differ_without_colour() {
+    fn consecutive_styles_differ_without_colour() {
         let styles: Vec<Style> = (0..8).map(|number| style(number, Theme::Light)).collect();
         for pair in styles.windows(2) {
             assert!(pair[0].dash != pair[1].dash && pair[0].marker != pair[1].marker);
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_one_subject_share_a_colour_and_differ_in_all_else() {
+    fn names_of_a_subject_share_only_the_colour() {
         let of = |shape| Style::of(LookNumber { colour: 2, shape }, Theme::Light);
         let (one, other) = (of(2), of(3));
         assert_eq!(one.colour, other.colour);

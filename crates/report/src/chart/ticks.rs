@@ -143,46 +143,46 @@ mod tests {
     }
 
     #[test]
-    fn lengths_stand_at_powers_of_two() {
+    fn length_ticks_are_powers_of_two() {
         let lengths = shown(Quantity::Tokens, Scale::Log, 400.0, 20_000.0, 8).0;
         assert_eq!(lengths, ["512", "1024", "2048", "4096", "8192", "16384"]);
         assert_eq!(shown(Quantity::Tokens, Scale::Log, 400.0, 20_000.0, 3).0, ["1024", "4096", "16384"]);
     }
 
     #[test]
-    fn times_stand_at_one_two_and_five_in_one_unit() {
+    fn time_ticks_are_one_two_and_five_in_one_unit() {
         let times = shown(Quantity::Nanos, Scale::Log, 90e3, 2.2e6, 8);
         assert_eq!(times, (vec!["0.1", "0.2", "0.5", "1", "2"].into_iter().map(String::from).collect(), "ms"));
     }
 
     #[test]
-    fn far_apart_each_time_has_its_own_unit() {
+    fn distant_time_ticks_have_their_own_units() {
         let times = shown(Quantity::Nanos, Scale::Log, 900.0, 20e9, 9);
         let expected = ["1 µs", "10 µs", "100 µs", "1 ms", "10 ms", "100 ms", "1 s", "10 s"];
         assert_eq!(times, (expected.map(String::from).into(), ""));
     }
 
     #[test]
-    fn sizes_stand_at_powers_of_two() {
+    fn size_ticks_are_powers_of_two() {
         assert_eq!(shown(Quantity::Bytes, Scale::Log, 3e6, 40e6, 6).0, ["4", "8", "16", "32"]);
         let far = shown(Quantity::Bytes, Scale::Log, 1e6, 70e9, 5).0;
         assert_eq!(far, ["1 MiB", "32 MiB", "1 GiB", "32 GiB"]);
     }
 
     #[test]
-    fn a_short_stretch_of_ratios_has_even_steps() {
+    fn a_short_logarithmic_range_has_even_steps() {
         assert_eq!(shown(Quantity::Nanos, Scale::Log, 1.1e6, 1.45e6, 4).0, ["1.1", "1.2", "1.3", "1.4"]);
         assert_eq!(shown(Quantity::Ratio, Scale::Linear, 0.0, 3.2, 4).0, ["0×", "1×", "2×", "3×"]);
     }
 
     #[test]
-    fn steps_are_whole() {
+    fn step_ticks_are_whole_numbers() {
         assert_eq!(shown(Quantity::Count, Scale::Linear, 0.9, 4.1, 8).0, ["1", "2", "3", "4"]);
         assert_eq!(shown(Quantity::Count, Scale::Linear, 0.4, 25.6, 6).0, ["1", "5", "10", "15", "20", "25"]);
     }
 
     #[test]
-    fn even_numbers_are_round() {
+    fn linear_ticks_are_round_numbers() {
         assert_eq!(shown(Quantity::Number, Scale::Linear, 0.0, 0.55, 6).0, ["0", "0.1", "0.2", "0.3", "0.4", "0.5"]);
         assert_eq!(
             shown(Quantity::Share, Scale::Linear, 0.0, 1.05, 6).0,

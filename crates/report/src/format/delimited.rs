@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_that_a_spreadsheet_would_run_is_marked_and_numbers_are_not() {
+    fn spreadsheet_formulas_are_escaped_and_numbers_are_not() {
         let of = |text: &str| field(Machine::Text(text));
         let marked = ["=cmd|' /C calc'!A0", "+1+1", "-x", "@SUM(A1)", "'quoted"].map(of);
         assert_eq!(marked, ["'=cmd|' /C calc'!A0", "'+1+1", "'-x", "'@SUM(A1)", "''quoted"]);
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn invisible_characters_are_written_as_escapes_that_can_be_undone() {
+    fn invisible_characters_are_written_as_reversible_escapes() {
         let of = |text: &str| field(Machine::Text(text));
         assert_eq!(of("a\u{9b}31mb\u{202e}c\u{1b}"), "a\\u{9b}31mb\\u{202e}c\\u{1b}");
         assert_eq!(of("literal \\u{9b} and \\n"), "literal \\u{5c}u{9b} and \\n");

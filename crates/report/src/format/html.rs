@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_with_a_start_and_a_length_has_a_place_and_the_callers_place_wins() {
+    fn a_row_with_start_and_length_has_a_link_unless_the_caller_sets_one() {
         let columns = [Column::new("start_ms", "at"), Column::new("length_ms", "gap")];
         let mut table = Table::new("gaps", columns);
         table.push([Cell::Nanos(5), Cell::Nanos(7)]);

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_sentence_has_in_backticks_stays() {
+    fn text_in_backticks_is_not_escaped() {
         assert_eq!(escape_prose("Add `--by <KEY>` *now*"), "Add `--by <KEY>` \\*now\\*");
         assert_eq!(escape_prose("a ` b <c"), "a \\` b &lt;c");
     }

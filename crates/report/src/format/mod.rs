@@ -113,14 +113,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_format_is_found_by_its_name() {
+    fn every_format_is_parsed_from_its_name() {
         for format in Format::ALL {
             assert_eq!(format.to_string().parse(), Ok(format));
         }
     }
 
     #[test]
-    fn an_unknown_name_is_answered_with_the_known_ones() {
+    fn an_unknown_format_lists_the_known_ones() {
         let error = "xml".parse::<Format>().unwrap_err();
         let expected = "there is no format `xml`, expected text, md, csv, tsv, json, jsonl";
         assert_eq!(error.to_string(), expected);

@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_deep_in_a_tree_keeps_half_of_its_column() {
+    fn a_deeply_nested_name_keeps_half_of_its_column() {
         let mut table = Table::new("stages", [Column::new("path", "stage")]);
         table.push([Cell::tree(9, "attention_scores", "")]);
         assert_eq!(written(&table, 20).lines().nth(2), Some("        └attention_…"));
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn names_give_way_before_a_column_that_is_to_be_kept() {
+    fn names_are_shortened_to_keep_other_columns() {
         let columns = [Column::new("name", "name"), Column::new("count", "count")];
         let mut table = Table::new("spans", columns);
         table.push([Cell::text("a_name_of_28_columns_in_full"), Cell::Count(1_000_000_000_000)]);
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_column_that_is_to_stay_whole_makes_lines_wider_if_it_must() {
+    fn a_whole_column_may_exceed_the_line_width() {
         let columns = [Column::new("site", "site").whole(), Column::new("call", "call"), Column::new("x", "x").drop(1)];
         let mut table = Table::new("sites", columns);
         table.push([Cell::text("a/path/of/31/columns/file.rs:12"), Cell::text("to_vec1"), Cell::text("function")]);
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_without_rows_has_its_notes_and_no_header() {
+    fn an_empty_table_has_notes_but_no_header() {
         let mut table = Table::new("gaps", [Column::new("track", "track")]);
         table.note("No gap was found.");
         assert_eq!(written(&table, 80), "No gap was found.\n");

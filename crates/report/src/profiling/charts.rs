@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_colour_stands_for_the_same_thing_in_all_charts_of_a_report() {
+    fn a_colour_means_the_same_in_all_charts_of_a_report() {
         let charts = report();
         assert!(charts.len() > 3, "{}", charts.len());
         for chart in &charts {
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crossing_names_the_kind_that_crosses() {
+    fn a_crossing_names_its_kind() {
         let charts = report();
         let crossover = charts.iter().find(|chart| chart.name == "crossover").unwrap();
         let stretches: Vec<&str> = crossover.panels[0].stretches.iter().map(|stretch| stretch.label.as_str()).collect();

@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn a_label_is_the_kind_and_what_varies_but_the_length() {
+    fn a_label_is_the_kind_and_all_varying_axes_except_the_length() {
         let ids = [id("dense", 1, 512), id("sparse", 1, 1024)];
         assert_eq!(Labels::of(ids.iter(), &["attention"]).label(&ids[1]), "sparse");
         let ids = [id("dense", 1, 512), id("sparse", 4, 1024)];

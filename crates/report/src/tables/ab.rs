@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unclear_verdict_says_how_many_more_processes_would_settle_it() {
+    fn an_unclear_verdict_estimates_the_processes_needed() {
         let wide = Verdict::Unclear(Reason::TooWide { furthest: 0.06 });
         let ends = Some([-0.023, 0.06]);
         assert_eq!(

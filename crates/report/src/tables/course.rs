@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_case_has_the_mean_and_the_sample_deviation_of_its_takes() {
+    fn a_case_has_the_mean_and_sample_deviation_of_its_iterations() {
         let measured = Outcome::Measured(Measured {
             warmup_ns: vec![9_000_000; 5],
             wall_ns: vec![1_000_000, 3_000_000],
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_measured_has_the_course_s_word_and_no_figures() {
+    fn an_unmeasured_case_has_the_error_word_and_no_figures() {
         let lack = Outcome::OutOfMemory { needed_bytes: None, available_bytes: None };
         let failed = Outcome::Failed { errors: vec!["it broke".to_owned()], wall_ns: Vec::new() };
         let results = [result("forward", lack), result("backward", failed)];
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn backward_stands_beside_the_forward_of_the_same_case() {
+    fn backward_is_paired_with_the_forward_of_the_same_case() {
         let took = |nanos: u64| Outcome::Measured(Measured { wall_ns: vec![nanos; 2], ..Measured::default() });
         let lack = Outcome::OutOfMemory { needed_bytes: None, available_bytes: None };
         let other = |pass: &str, outcome: Outcome| {
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn what_runs_behind_a_cache_is_no_row_of_the_course() {
+    fn decode_cases_are_not_in_the_cs336_table() {
         let results = [result("decode", Outcome::Measured(Measured { wall_ns: vec![1], ..Measured::default() }))];
         let answer = laptime_analyze::cases(&results, None);
         assert_eq!((course(&answer, &|_| None, AskedSteps::default()), course_summary(&answer)), (None, None));

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_model_has_a_row_of_size_parameters_and_tokens_a_second() {
+    fn a_model_row_has_size_parameters_and_tokens_per_second() {
         let lack = Outcome::OutOfMemory { needed_bytes: None, available_bytes: None };
         let results = [result("pp512", measured(&[1000.0, 1002.0])), result("tg128@d4096", lack)];
         let table = models(&laptime_analyze::cases(&results, None), &[]).unwrap();
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn cases_of_something_else_have_no_such_table() {
+    fn other_workloads_have_no_model_table() {
         let case = Case::new(vec![("size".to_owned(), 8.into())]);
         let results = [CaseResult::new("matmul", "cpu", case, 0, "", measured(&[1.0]))];
         assert_eq!(models(&laptime_analyze::cases(&results, None), &[]), None);

@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cost_is_stated_only_where_its_interval_excludes_zero() {
+    fn overhead_is_stated_only_if_its_interval_excludes_zero() {
         assert!(text(&[(1.02, 1.0); 30]).starts_with("Recording overhead: 2.0 % (2.0 to 2.0 %)"));
         let noise: Vec<(f64, f64)> = (0..30).map(|at| (1.0 + 0.01 * f64::from(at % 7 - 3), 1.0)).collect();
         assert!(text(&noise).starts_with("Recording overhead: none measurable (-"), "{}", text(&noise));

@@ -82,7 +82,7 @@ mod tests {
     use laptime_trace::{Nanos, TraceBuilder};
 
     #[test]
-    fn a_paused_recording_has_a_note_with_the_share_that_is_missing() {
+    fn a_paused_recording_gives_a_note_with_the_missing_share() {
         let trace = TraceBuilder::default().build().unwrap();
         let paused = Overview { wall: Nanos(100_000), not_recorded: Nanos(4_300), ..laptime_analyze::overview(&trace) };
         let note = "recording was paused for 4.3 % of the wall time; counts and sums leave that time out";
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_of_the_wall_time_is_told_if_there_is_one() {
+    fn the_share_of_wall_time_is_shown_if_known() {
         let trace = TraceBuilder::default().build().unwrap();
         let overview = Overview { wall: Nanos(100_000), streams: 1, ..laptime_analyze::overview(&trace) };
         let shown = |count, time| waited(&overview, Waits { count, time: Nanos(time) });

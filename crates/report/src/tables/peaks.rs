@@ -46,7 +46,7 @@ mod tests {
     use super::threads;
 
     #[test]
-    fn threads_of_the_host_are_not_told_of_a_gpu() {
+    fn host_threads_are_not_shown_for_a_gpu() {
         assert_eq!(["cpu", "cuda:0"].map(|device| threads(device, 2)), [", 2 threads", ""]);
         assert_eq!(threads("cpu", 1), ", 1 thread");
     }

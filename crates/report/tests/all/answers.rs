@@ -80,7 +80,7 @@ fn a_comparison_of_a_rate_looks_right() {
 }
 
 #[test]
-fn many_cases_that_are_all_slower_are_told_as_such() {
+fn many_cases_that_are_all_slower_are_regressions() {
     let sizes = |around: f64| {
         let process = |size: i64, run: u32| {
             let measured =
@@ -97,7 +97,7 @@ fn many_cases_that_are_all_slower_are_told_as_such() {
 }
 
 #[test]
-fn many_reasons_are_told_up_to_a_number() {
+fn only_the_first_reasons_are_listed() {
     let skipped = |size: i64| Outcome::Skipped { reason: format!("size {size} is odd") };
     let results: Vec<_> =
         (0..11).map(|size| crate::fixture::result(crate::fixture::case("dense", size), 0, skipped(size))).collect();
@@ -107,7 +107,7 @@ fn many_reasons_are_told_up_to_a_number() {
 }
 
 #[test]
-fn cases_that_share_a_reason_share_a_sentence() {
+fn cases_with_the_same_reason_share_a_sentence() {
     let skipped = || Outcome::Skipped { reason: "no GPU".into() };
     let results: Vec<_> =
         (0..5).map(|size| crate::fixture::result(crate::fixture::case("dense", size), 0, skipped())).collect();
@@ -130,7 +130,7 @@ fn a_study_of_warm_ups_looks_right() {
 }
 
 #[test]
-fn a_study_without_traces_tells_no_cold_start() {
+fn a_study_without_traces_has_no_cold_start() {
     let (by_number, _) = crate::fixture::study();
     let answer = warmup_study(&by_number, &[]);
     assert_eq!(tables::cold_start(&answer), None);
@@ -139,7 +139,7 @@ fn a_study_without_traces_tells_no_cold_start() {
 }
 
 #[test]
-fn the_laps_of_a_study_are_every_take_of_every_process() {
+fn a_study_lists_every_iteration_of_every_process() {
     let (by_number, _) = crate::fixture::study();
     let table = tables::warmup_laps(&warmup_study(&by_number, &[]));
     assert_eq!(table.rows.len(), 2 * (10 + 11 + 15 + 20));
@@ -155,18 +155,18 @@ fn growth_over_lengths_looks_right() {
 }
 
 #[test]
-fn kinds_that_change_places_look_right() {
+fn crossovers_look_right() {
     compare_all("crossover", &tables::crossovers(&crossovers(&crate::fixture::kinds_over_lengths())).unwrap());
 }
 
 #[test]
-fn caches_against_a_text_look_right() {
+fn c2c_compared_with_text_looks_right() {
     compare_all("against", &tables::against_text(&against_text(&crate::fixture::caches_against_texts())).unwrap());
     assert_eq!(tables::against_text(&against_text(&crate::fixture::single())), None);
 }
 
 #[test]
-fn cases_of_one_length_have_no_table_of_lengths() {
+fn cases_of_one_length_have_no_scaling_table() {
     let found = crate::fixture::single();
     assert_eq!((tables::scaling(&scaling(&found)), tables::crossovers(&crossovers(&found))), (None, None));
 }

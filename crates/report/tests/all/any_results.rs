@@ -186,7 +186,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
     #[test]
-    fn rows_for_machines_are_flat_and_have_the_same_keys(
+    fn machine_rows_are_flat_with_the_same_keys(
         a in results(), b in results(), metric in prop::option::of(name()),
     ) {
         for table in all_tables(&a, &b, metric) {

@@ -27,7 +27,7 @@ fn latency(points: Vec<Point>) -> Seen {
 }
 
 #[test]
-fn each_chart_looks_as_it_did() {
+fn each_chart_matches_its_golden_file() {
     for chart in crate::figures::charts() {
         crate::blessed::compare(&format!("{}.svg", chart.name), &chart.to_svg(Theme::Light));
     }
@@ -35,7 +35,7 @@ fn each_chart_looks_as_it_did() {
 }
 
 #[test]
-fn the_same_figures_give_the_same_bytes() {
+fn equal_figures_give_equal_bytes() {
     for (one, other) in crate::figures::charts().iter().zip(&crate::figures::charts()) {
         for theme in THEMES {
             assert_eq!(one.to_svg(theme), other.to_svg(theme));
@@ -45,7 +45,7 @@ fn the_same_figures_give_the_same_bytes() {
 }
 
 #[test]
-fn text_is_inside_the_picture_large_enough_and_not_on_other_text() {
+fn text_is_inside_the_picture_legible_and_not_overlapping() {
     for (name, chart) in all_charts() {
         let seen = Seen::of(&chart.to_svg(Theme::Light));
         seen.assert_is_inside();
@@ -58,7 +58,7 @@ fn text_is_inside_the_picture_large_enough_and_not_on_other_text() {
 }
 
 #[test]
-fn the_legend_is_below_the_figures() {
+fn the_legend_is_below_the_panels() {
     for (name, chart) in all_charts() {
         let seen = Seen::of(&chart.to_svg(Theme::Light));
         let axes = chart.panels.iter().map(|panel| seen.text(panel.x.label).bottom);
@@ -69,7 +69,7 @@ fn the_legend_is_below_the_figures() {
 }
 
 #[test]
-fn a_png_has_the_asked_width_and_the_height_of_the_svg() {
+fn a_png_has_the_requested_width_and_the_svgs_aspect() {
     for chart in crate::figures::charts() {
         let seen = Seen::of(&chart.to_svg(Theme::Light));
         for width in [800, 1600] {
@@ -81,7 +81,7 @@ fn a_png_has_the_asked_width_and_the_height_of_the_svg() {
 }
 
 #[test]
-fn a_width_beyond_reason_is_brought_back() {
+fn an_unreasonable_width_is_clamped() {
     let chart = &crate::figures::charts()[2];
     let widths = [0, 9_000].map(|width| crate::seen::Pixels::of(&chart.to_png(Theme::Light, width).unwrap()).width);
     assert_eq!(widths, [200, 6_400]);
@@ -102,7 +102,7 @@ fn a_png_shows_letters_and_lines_on_its_background() {
 }
 
 #[test]
-fn a_missing_point_is_a_gap() {
+fn a_missing_point_is_a_gap_in_the_line() {
     let measured = |x: f64| Point::measured(x, x * 1e3);
     let whole = latency([512.0, 1024.0, 2048.0, 4096.0].map(measured).into());
     let with_gap = vec![measured(512.0), measured(1024.0), Point::missing(1500.0), measured(2048.0), measured(4096.0)];
@@ -113,7 +113,7 @@ fn a_missing_point_is_a_gap() {
 }
 
 #[test]
-fn what_failed_is_marked_at_the_upper_edge_with_a_word() {
+fn failures_are_marked_at_the_upper_edge_with_a_reason() {
     let points =
         vec![Point::measured(512.0, 1e6), Point::measured(1024.0, 4e6), Point::failed(2048.0, "out of memory")];
     let seen = latency(points);
@@ -125,7 +125,7 @@ fn what_failed_is_marked_at_the_upper_edge_with_a_word() {
 }
 
 #[test]
-fn one_point_is_a_chart_and_no_point_is_none() {
+fn one_point_gives_a_chart_and_no_point_gives_none() {
     assert_eq!(latency(vec![Point::measured(1024.0, 5e6).within(4e6, 6e6)]).circles.len(), 2);
     for points in [vec![], vec![Point::missing(512.0)], vec![Point::failed(512.0, "failed")]] {
         assert_eq!(attention_latency(&of_points(points)), None);
@@ -144,14 +144,14 @@ fn one_point_is_a_chart_and_no_point_is_none() {
 }
 
 #[test]
-fn a_panel_without_figures_is_left_out() {
+fn a_panel_without_values_is_left_out() {
     let models = Models { loss: Vec::new(), training_over_inference: Vec::new(), ..crate::figures::models() };
     let titles: Vec<String> = model_performance(&models).unwrap().panels.into_iter().map(|panel| panel.title).collect();
     assert_eq!(titles, ["Time", "Memory"]);
 }
 
 #[test]
-fn lengths_and_times_stand_at_round_numbers() {
+fn ticks_of_lengths_and_times_are_round_numbers() {
     let seen = Seen::of(&crate::figures::charts()[0].to_svg(Theme::Light));
     for tick in ["512", "1024", "2048", "4096", "8192", "16384", "0.02", "0.05", "0.1", "5", "10", "∝ N", "∝ N²"] {
         seen.text(tick);
@@ -160,7 +160,7 @@ fn lengths_and_times_stand_at_round_numbers() {
 }
 
 #[test]
-fn a_name_looks_the_same_in_every_chart_of_the_same_kinds() {
+fn a_name_has_the_same_style_in_every_chart() {
     let charts = crate::figures::charts();
     let colour = |chart: &Chart| Seen::of(&chart.to_svg(Theme::Light)).colour_before("sparse");
     assert_eq!(colour(&charts[0]), colour(&charts[1]));
@@ -168,7 +168,7 @@ fn a_name_looks_the_same_in_every_chart_of_the_same_kinds() {
 }
 
 #[test]
-fn hostile_names_give_a_well_formed_picture() {
+fn hostile_names_give_a_well_formed_chart() {
     let long = "x".repeat(100_000);
     let names =
         ["</svg><script>alert(1)</script>", "\"q\" 'q' & &lt ]]>", "\u{1b}[31m\0\u{ffff}\u{202e}", &long, "", "注意力"];
@@ -231,7 +231,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
 
     #[test]
-    fn any_figures_of_attention_are_drawn(time in any_lines(), bytes in any_lines(), ratios in any_lines()) {
+    fn any_attention_figures_can_be_drawn(time in any_lines(), bytes in any_lines(), ratios in any_lines()) {
         let kinds = time.iter().zip(&bytes).map(|(time, bytes)| AttentionKind {
             time_ns: time.clone(),
             peak_bytes: bytes.clone(),
@@ -244,7 +244,7 @@ proptest! {
     }
 
     #[test]
-    fn any_figures_of_models_are_drawn(
+    fn any_model_figures_can_be_drawn(
         time_ns in any_lines(),
         training_over_inference in any_lines(),
         loss in any_lines(),
@@ -255,7 +255,7 @@ proptest! {
     }
 
     #[test]
-    fn any_crossings_are_drawn(ratios in any_lines(), at in any_number(), ends in [any_number(), any_number()]) {
+    fn any_crossovers_can_be_drawn(ratios in any_lines(), at in any_number(), ends in [any_number(), any_number()]) {
         let mut crossovers = Crossovers { ratios, ..crate::figures::crossovers() };
         crossovers.crossings[0].at = at;
         crossovers.crossings[0].interval = Some(ends);
@@ -263,13 +263,13 @@ proptest! {
     }
 
     #[test]
-    fn any_laps_are_drawn(laps_ns in prop::collection::vec(any::<u64>(), 0..60), steady in any_number()) {
+    fn any_warm_up_can_be_drawn(laps_ns in prop::collection::vec(any::<u64>(), 0..60), steady in any_number()) {
         let row = WarmupRow { name: "any".to_owned(), laps_ns, not_counted: 7 };
         assert_is_drawn(warmup_laps(&WarmupLaps { rows: vec![row], steady_ns: Some(steady), ..WarmupLaps::default() }));
     }
 
     #[test]
-    fn any_roof_is_drawn(reached in any_lines(), bytes_s in any_number(), flops_s in [any_number(), any_number()]) {
+    fn any_roofline_can_be_drawn(reached in any_lines(), bytes_s in any_number(), flops_s in [any_number(), any_number()]) {
         let mut roofs = Roofline { reached, memory: Roof { name: "memory".to_owned(), rate: bytes_s }, ..crate::figures::roofs() };
         for (roof, rate) in roofs.compute.iter_mut().zip(flops_s) {
             roof.rate = rate;

@@ -44,21 +44,21 @@ fn the_same_stacks_give_the_same_bytes() {
 }
 
 #[test]
-fn a_frame_is_whole_where_another_name_sorts_between_it_and_its_child() {
+fn a_frame_is_not_split_by_a_name_that_sorts_before_its_child() {
     let svg = draw(&["a 10", "a-b 10", "a;b 20"]).unwrap();
     let expected = ["a (30 ns, 75.00%)", "a-b (10 ns, 25.00%)", "all (40 ns, 100%)", "b (20 ns, 50.00%)"];
     assert_eq!(frames(&svg), expected);
 }
 
 #[test]
-fn a_name_that_ends_in_a_number_is_not_taken_for_a_weight() {
+fn a_trailing_number_in_a_name_is_not_a_weight() {
     let svg = draw(&["layer 12 30", "layer 12;mlp 10"]).unwrap();
     let expected = ["all (40 ns, 100%)", "layer 12\u{200b} (40 ns, 100.00%)", "mlp (10 ns, 25.00%)"];
     assert_eq!(frames(&svg), expected);
 }
 
 #[test]
-fn hostile_names_give_a_well_formed_drawing() {
+fn hostile_names_give_well_formed_svg() {
     let long = "x".repeat(10_000);
     let names = ["</script><script>alert(1)", "\"q\" 'q' & &lt ]]>", "\u{1b}[31m\0\u{ffff}", &long];
     let folded: Vec<_> = names.iter().map(|name| format!("{name};{name} 7")).collect();
@@ -73,7 +73,7 @@ fn hostile_names_give_a_well_formed_drawing() {
 }
 
 #[test]
-fn nothing_to_draw_is_an_error_and_writes_nothing() {
+fn an_empty_profile_is_an_error_and_writes_nothing() {
     for folded in [&[][..], &["a;b 0"]] {
         let mut svg = Vec::new();
         let drawn = flamegraph(folded, &options("none"), &mut svg);
@@ -82,7 +82,7 @@ fn nothing_to_draw_is_an_error_and_writes_nothing() {
 }
 
 #[test]
-fn a_line_without_a_weight_is_named() {
+fn an_error_names_the_line_without_a_weight() {
     let error = draw(&["a;b 5", "a;b"]).unwrap_err();
     let expected = "line 2 is not a folded stack: `a;b`, expected `a;b;c 123`";
     assert_eq!(error.to_string(), expected);

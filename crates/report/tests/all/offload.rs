@@ -77,7 +77,7 @@ fn a_healthy_run_has_no_bottleneck() {
 }
 
 #[test]
-fn the_summary_of_a_token_is_the_one_that_users_know() {
+fn the_token_summary_matches_the_vibevoice_output() {
     let line =
         |layer, pre: f64, post: f64, is_async| LayerLine { layer, pre_ns: 1e6 * pre, post_ns: 1e6 * post, is_async };
     let mut layers = vec![line(0, 45.23, 0.12, true), line(1, 42.18, 0.1, true), line(2, 43.55, 0.11, true)];
@@ -93,7 +93,7 @@ fn the_summary_of_a_token_is_the_one_that_users_know() {
 }
 
 #[test]
-fn a_layer_is_a_problem_beyond_its_limits_alone() {
+fn a_layer_is_a_problem_only_beyond_its_limits() {
     let text = |pre: f64, post: f64| {
         let line = LayerLine { layer: 1, pre_ns: 1e6 * pre, post_ns: 1e6 * post, is_async: true };
         line.line(&Thresholds::default()).ends_with("  <-- PROBLEM!")
@@ -149,7 +149,7 @@ fn the_configuration_and_the_summaries_look_right() {
 }
 
 #[test]
-fn without_a_gpu_nothing_is_said_of_one_and_a_file_is_a_file() {
+fn without_a_gpu_the_text_mentions_a_file_instead() {
     let configuration = OffloadConfiguration {
         enabled: true,
         gpu_layers: 2,
@@ -192,7 +192,7 @@ fn without_a_gpu_nothing_is_said_of_one_and_a_file_is_a_file() {
 }
 
 #[test]
-fn what_was_expected_stands_beside_what_was_measured_and_the_least() {
+fn measured_times_are_next_to_expected_times_and_the_lower_bound() {
     let answer = slow_link();
     compare("offload_expected.txt", &expected_timing(&answer.expected.unwrap()));
     compare("offload_time_breakdown.txt", &time_breakdown(&answer));
@@ -203,7 +203,7 @@ fn what_was_expected_stands_beside_what_was_measured_and_the_least() {
 }
 
 #[test]
-fn an_experiment_is_told_with_its_ratios() {
+fn an_experiment_shows_its_ratios() {
     let trial = |layers, token: f64, exposed: Option<f64>| Trial {
         layers,
         token_ns: 1e6 * token,
@@ -231,7 +231,7 @@ fn an_experiment_is_told_with_its_ratios() {
 }
 
 #[test]
-fn the_block_to_share_has_three_layers_and_the_machine() {
+fn the_shareable_block_has_three_layers_and_the_machine() {
     let gpu = Gpu { name: "NVIDIA GeForce RTX 4090".into(), driver: Some("580.65".into()) };
     let machine =
         Machine { cpu: Some("AMD Ryzen 9".into()), os: "Linux".into(), gpus: vec![gpu], ..Machine::default() };

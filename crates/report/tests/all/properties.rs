@@ -136,7 +136,7 @@ proptest! {
     }
 
     #[test]
-    fn json_is_one_object(table in tables()) {
+    fn json_output_is_one_object(table in tables()) {
         let object: serde_json::Value = serde_json::from_str(&written(&table, Format::Json, 80)).unwrap();
         prop_assert_eq!(object["stages"].as_array().unwrap().len(), table.rows.len());
         prop_assert_eq!(object["notes"].as_array().unwrap().len(), table.notes.len());
@@ -150,13 +150,13 @@ proptest! {
     }
 
     #[test]
-    fn text_has_no_control_characters_but_line_ends(table in tables(), width in 0..160_usize) {
+    fn text_has_no_control_characters_except_line_ends(table in tables(), width in 0..160_usize) {
         let text = written(&table, Format::Text, width);
         prop_assert!(!text.chars().any(|char| char.is_control() && char != '\n'));
     }
 
     #[test]
-    fn rows_of_text_are_as_long_as_the_rule_where_the_last_column_is_of_counts(
+    fn rows_that_end_in_a_count_are_as_long_as_the_header_rule(
         rows in vec((any::<String>(), any::<u64>()), 1..12), width in 36..160_usize,
     ) {
         let columns = [Column::new("name", "name"), Column::new("count", "count")];
@@ -168,7 +168,7 @@ proptest! {
     }
 
     #[test]
-    fn rows_of_markdown_have_the_same_cells_and_width(table in tables()) {
+    fn markdown_rows_have_the_same_cells_and_width(table in tables()) {
         let text = written(&table, Format::Md, 80);
         let rows = text.lines().filter(|line| line.starts_with("| ")).take(table.rows.len() + 2);
         let shapes: Vec<_> = rows.map(|row| (row.width(), row.replace("\\|", "").matches('|').count())).collect();

@@ -360,7 +360,7 @@ mod tests {
     use laptime_trace::run::Gpu;
 
     #[test]
-    fn a_doubt_says_what_was_seen_its_limit_its_meaning_and_the_next_step() {
+    fn a_failed_check_has_a_value_a_limit_a_meaning_and_a_next_step() {
         let busy = load(Some(3.5), 2);
         assert_eq!((busy.word, busy.seen.as_str(), busy.limit.as_deref()), ("load", "3.50 on 2 CPUs", Some("0.20")));
         assert_eq!(busy.meaning.unwrap(), "other programs were running in the last minute");
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn a_governor_that_is_not_known_in_a_guest_is_said_plainly_and_without_advice() {
+    fn an_unknown_governor_in_a_virtual_machine_gets_no_advice() {
         let check = governor(None, true);
         assert_eq!((check.level, check.seen.as_str(), check.next), (Level::Note, "unknown", None));
         assert_eq!(check.meaning.unwrap(), "unknown in a virtual machine; the hypervisor controls the clocks");
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn why_there_is_no_gpu_is_told_and_what_is_done_is_not_advised() {
+    fn the_reason_for_a_missing_gpu_is_reported_without_redundant_advice() {
         let gpu = |gpus: &[&str], driver: Option<&str>, has_cuda| {
             let gpus = gpus.iter().map(|&name| Gpu { name: name.to_owned(), ..Gpu::default() }).collect();
             let check = gpu(&Machine { gpus, ..Machine::default() }, driver, has_cuda, None);
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn peaks_that_a_brief_test_exceeds_are_not_good() {
+    fn peaks_below_the_rate_of_a_short_test_fail_the_check() {
         let poisoned = peaks("cuda:0", PeaksState::TooLow { times: 3.094 });
         assert_eq!(
             (poisoned.level, poisoned.seen.as_str(), poisoned.next.as_deref()),
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quota_names_the_threads_it_allows() {
+    fn a_cpu_quota_names_the_allowed_threads() {
         let quota = |granted| quota(Some(granted), 4);
         assert_eq!(quota(0.5).next.unwrap(), "use at most 1 thread, or raise the quota");
         assert_eq!(quota(2.5).next.unwrap(), "use at most 2 threads, or raise the quota");
@@ -413,14 +413,14 @@ mod tests {
     }
 
     #[test]
-    fn a_long_gap_says_how_long_takes_must_be() {
+    fn a_long_interruption_names_the_minimum_iteration_time() {
         let gap = longest_gap(1, 4_100_000);
         assert_eq!(gap.meaning.unwrap(), "a single iteration shorter than 410 ms may be off by more than 1 %");
         assert_eq!(longest_gap(1, 1_000_000).level, Level::Good);
     }
 
     #[test]
-    fn a_counter_that_is_not_used_is_a_doubt_and_none_at_all_is_not() {
+    fn an_unused_clock_counter_is_a_note_and_a_missing_one_is_not() {
         let clock = |name: &str, is_invariant| {
             let clock = HostClock { name: name.into(), is_invariant, ..HostClock::default() };
             clock_source(&clock, Some("hpet"))
@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn levels_change_at_their_limits() {
+    fn check_levels_change_at_their_limits() {
         let level = |check: Check| check.level;
         assert_eq!(level(lost_time(1, 0.01, 1)), Level::Good);
         assert_eq!(level(lost_time(1, 0.0101, 1)), Level::Doubt);

@@ -41,12 +41,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_promised_is_rounded_up() {
+    fn the_resolvable_difference_is_rounded_up() {
         assert_eq!([0.01, 0.0101, 0.045, 0.0999, 0.1001, 0.31].map(rounded_up), ["1", "1.1", "4.5", "10", "11", "31"]);
     }
 
     #[test]
-    fn figures_are_short() {
+    fn figures_have_few_digits() {
         assert_eq!(
             [950.0, 1_240.0, 61_500.0, 8_041_010.0, 2e9].map(time),
             ["950 ns", "1.24 µs", "61.5 µs", "8.04 ms", "2 s"]

@@ -59,7 +59,7 @@ fn text_of(parts: &[ColdPart]) -> Vec<(&'static str, i64, u64)> {
 }
 
 #[test]
-fn the_time_before_the_first_take_belongs_to_the_innermost_stage_that_says_what_it_is() {
+fn time_before_the_first_iteration_belongs_to_the_innermost_known_stage() {
     let start = started().answer();
     assert_eq!(start.before_ns, 1_000);
     assert_eq!(
@@ -76,7 +76,7 @@ fn the_time_before_the_first_take_belongs_to_the_innermost_stage_that_says_what_
 }
 
 #[test]
-fn the_first_take_is_held_against_the_later_half() {
+fn the_first_iteration_is_compared_with_the_second_half() {
     let mut made = started();
     made.stage("forward", 1_000, 250);
     made.stage("first_product", 1_010, 60);
@@ -94,7 +94,7 @@ fn the_first_take_is_held_against_the_later_half() {
 }
 
 #[test]
-fn what_every_take_does_is_no_part_of_the_cold_start() {
+fn work_of_every_iteration_is_not_part_of_the_cold_start() {
     let mut made = started();
     made.stage("allocate", 1_000, 45);
     for iteration in 1..10 {
@@ -104,7 +104,7 @@ fn what_every_take_does_is_no_part_of_the_cold_start() {
 }
 
 #[test]
-fn memory_that_is_touched_first_is_told_by_what_a_page_costs() {
+fn first_touch_time_is_estimated_from_the_cost_of_a_page_fault() {
     let mut made = started();
     let counts = [(990, 500), (1_410, 600), (1_990, 600), (2_110, 601)];
     counts.into_iter().for_each(|(time, count)| made.faults(time, count));
@@ -119,7 +119,7 @@ fn memory_that_is_touched_first_is_told_by_what_a_page_costs() {
 }
 
 #[test]
-fn touched_memory_is_never_more_than_what_is_left_and_threads_share_it() {
+fn first_touch_time_is_limited_to_the_rest_and_divided_by_threads() {
     let made = |page: u64, threads: i64| {
         let mut made = started();
         let crew = made.builder.span(made.main, Nanos(960), Nanos(5), "start_threads", "");
@@ -136,7 +136,7 @@ fn touched_memory_is_never_more_than_what_is_left_and_threads_share_it() {
 }
 
 #[test]
-fn few_takes_have_no_steady_one_to_be_held_against() {
+fn few_iterations_have_no_steady_state_to_compare_with() {
     let mut made = Fixture::new();
     for iteration in 0..5 {
         made.take(1_000 * iteration, 100);
@@ -147,7 +147,7 @@ fn few_takes_have_no_steady_one_to_be_held_against() {
 }
 
 #[test]
-fn a_trace_without_a_take_has_no_cold_start() {
+fn a_trace_without_iterations_has_no_cold_start() {
     let mut made = Fixture::new();
     made.stage("prepare", 0, 10);
     assert_eq!(cold_start(&made.builder.build().unwrap()), None);

@@ -38,7 +38,7 @@ fn only(results: &[CaseResult]) -> Crossover {
 }
 
 #[test]
-fn lines_that_meet_between_two_lengths_cross_where_they_meet() {
+fn curves_that_meet_between_two_lengths_cross_there() {
     // Dense takes N² and sparse 1448 N: the same at 1448, the middle between 1024 and 2048 on a log scale.
     let sparse = [0.5, 1.0, 2.0, 4.0].map(|time| SQRT_2 * time);
     let crossover = only(&both(&[0.25, 1.0, 4.0, 16.0], &sparse));
@@ -53,7 +53,7 @@ fn lines_that_meet_between_two_lengths_cross_where_they_meet() {
 }
 
 #[test]
-fn the_answers_are_sentences() {
+fn each_answer_is_a_sentence() {
     let said = |dense: &[f64], sparse: &[f64]| only(&both(dense, sparse)).time_sentence().unwrap();
     assert_eq!(
         said(&[1.0, 4.0], &[0.5, 1.0]),
@@ -81,7 +81,7 @@ fn the_answers_are_sentences() {
 }
 
 #[test]
-fn no_extrapolation_reaches_beyond_four_times_the_longest_length() {
+fn extrapolation_stops_at_four_times_the_longest_length() {
     let answer = |sparse: [f64; 2]| only(&both(&[1.0, 4.0], &sparse)).time;
     // The gap halves with each doubling: 4 at 1024 is gone at 4096, and 5 beyond it.
     assert!(
@@ -91,13 +91,13 @@ fn no_extrapolation_reaches_beyond_four_times_the_longest_length() {
 }
 
 #[test]
-fn a_difference_within_the_floor_decides_nothing() {
+fn a_difference_within_the_floor_is_unclear() {
     assert_eq!(only(&both(&[1.0], &[0.995])).time, Some(Answer::Unclear));
     assert_eq!(only(&both(&[1.0], &[0.96])).time, Some(Answer::Always));
 }
 
 #[test]
-fn a_length_at_which_nothing_is_distinguishable_is_not_part_of_a_claim_about_all_lengths() {
+fn lengths_with_unclear_differences_are_excluded_from_claims_about_all_lengths() {
     let mut results = both(&[1.0, 2.0], &[1.005, 1.0]);
     for result in &mut results {
         if let Outcome::Measured(measured) = &mut result.outcome {
@@ -115,7 +115,7 @@ fn a_length_at_which_nothing_is_distinguishable_is_not_part_of_a_claim_about_all
 }
 
 #[test]
-fn places_change_from_a_length_on_only_if_all_lengths_beyond_it_are_known() {
+fn a_crossover_requires_known_signs_at_all_longer_lengths() {
     let both_known = only(&both(&[1.0, 1.0, 4.0, 8.0], &[2.0, 1.0, 2.0, 4.0]));
     assert!(matches!(both_known.time, Some(Answer::From(_))), "the unknown one lies between: {both_known:?}");
     let last_unknown = only(&both(&[1.0, 4.0, 4.0], &[2.0, 2.0, 4.0]));
@@ -125,7 +125,7 @@ fn places_change_from_a_length_on_only_if_all_lengths_beyond_it_are_known() {
 }
 
 #[test]
-fn without_an_interval_nothing_is_said_of_times() {
+fn times_without_an_interval_are_unclear() {
     let mut results = both(&[1.0, 4.0], &[0.5, 1.0]);
     for result in &mut results {
         if let Outcome::Measured(measured) = &mut result.outcome {
@@ -139,7 +139,7 @@ fn without_an_interval_nothing_is_said_of_times() {
 }
 
 #[test]
-fn batch_sizes_and_workloads_are_apart() {
+fn batch_sizes_and_workloads_are_compared_separately() {
     let mut results = both(&[1.0, 4.0], &[2.0, 2.0]);
     results.extend([result("dense", 512, 4, takes(1e6), 1), result("sparse", 512, 4, takes(5e5), 1)]);
     let answer = crossovers(&results);
@@ -149,7 +149,7 @@ fn batch_sizes_and_workloads_are_apart() {
 }
 
 #[test]
-fn what_keeps_every_entry_is_the_same_whatever_the_pattern() {
+fn kinds_that_keep_all_entries_ignore_the_pattern() {
     let mut results = both(&[1.0, 4.0], &[2.0, 2.0]);
     for result in results.iter_mut().skip(2) {
         result.case = result.case.with("pattern", "tiny");
@@ -158,7 +158,7 @@ fn what_keeps_every_entry_is_the_same_whatever_the_pattern() {
 }
 
 #[test]
-fn a_kind_that_alone_fits_is_told() {
+fn lengths_at_which_only_one_kind_fits_are_listed() {
     let mut results = both(&[1.0, 4.0], &[2.0, 2.0]);
     results[1].outcome = Outcome::OutOfMemory { needed_bytes: None, available_bytes: None };
     let crossover = only(&results);
@@ -181,7 +181,7 @@ fn memory_is_compared_without_an_interval() {
 }
 
 #[test]
-fn memory_within_the_floor_is_the_same() {
+fn memory_within_the_floor_counts_as_equal() {
     let mut results = both(&[1.0, 4.0], &[2.0, 2.0]);
     for (result, bytes) in results.iter_mut().zip([1000, 4000, 900, 4010]) {
         if let Outcome::Measured(measured) = &mut result.outcome {
@@ -195,7 +195,7 @@ fn memory_within_the_floor_is_the_same() {
 }
 
 #[test]
-fn one_kind_alone_has_no_crossover() {
+fn a_single_kind_has_no_crossover() {
     assert_eq!(crossovers(&both(&[1.0, 4.0], &[])), []);
     let naive = [result("naive", 512, 1, takes(1e6), 1), result("sparse", 512, 1, takes(5e5), 1)];
     assert_eq!(only(&naive).base, "naive");
@@ -203,7 +203,7 @@ fn one_kind_alone_has_no_crossover() {
 
 proptest! {
     #[test]
-    fn a_crossing_lies_between_lengths_measured_and_within_its_ends(
+    fn a_crossing_is_between_measured_lengths_and_inside_its_interval(
         dense in proptest::collection::vec(0.01_f64..100.0, 1..6),
         sparse in proptest::collection::vec(0.01_f64..100.0, 1..6),
     ) {
@@ -221,7 +221,7 @@ proptest! {
     }
 
     #[test]
-    fn exchanging_the_kinds_turns_every_ratio_around(
+    fn swapping_the_kinds_inverts_every_ratio(
         times in proptest::collection::vec((0.01_f64..100.0, 0.01_f64..100.0), 1..6),
     ) {
         let (dense, sparse): (Vec<f64>, Vec<f64>) = times.into_iter().unzip();

@@ -70,7 +70,7 @@ fn names(runs: Vec<ProfiledRun>) -> Vec<Option<String>> {
 }
 
 #[test]
-fn one_run_of_a_workload_needs_no_name() {
+fn a_single_run_of_a_workload_has_no_name() {
     let both = vec![
         read("a", Some(run("attention", "1", "t")), vec![attention("dense", 512, 5)]),
         read("m", Some(run("model", "2", "u")), vec![model("forward", 5, &[])]),
@@ -79,7 +79,7 @@ fn one_run_of_a_workload_needs_no_name() {
 }
 
 #[test]
-fn runs_of_one_workload_are_told_apart_by_what_differs() {
+fn runs_of_one_workload_are_named_by_their_differences() {
     let one = |commit: &str, started: &str| {
         read(started, Some(run("attention", commit, started)), vec![attention("dense", 512, 5)])
     };
@@ -93,7 +93,7 @@ fn runs_of_one_workload_are_told_apart_by_what_differs() {
 }
 
 #[test]
-fn runs_that_share_no_case_and_differ_in_nothing_are_one() {
+fn equal_runs_without_a_common_case_share_a_name() {
     let one = |kind: &str, nanos| read(kind, Some(run("attention", "1", kind)), vec![attention(kind, 512, nanos)]);
     let text = profiling(vec![one("dense", 1000), one("sparse", 500)]);
     assert!(text.runs.iter().all(|run| run.name.is_none()));
@@ -101,7 +101,7 @@ fn runs_that_share_no_case_and_differ_in_nothing_are_one() {
 }
 
 #[test]
-fn results_of_runs_that_are_told_apart_are_never_mixed() {
+fn results_of_runs_with_different_names_are_never_mixed() {
     let one = |commit: &str, kind: &str| {
         read(commit, Some(run("attention", commit, "t")), vec![attention(kind, 512, 5), attention("naive", 512, 6)])
     };
@@ -115,13 +115,13 @@ fn rules(text: &Profiling) -> Vec<&'static str> {
 }
 
 #[test]
-fn no_data_says_nothing() {
+fn no_data_gives_no_findings() {
     assert_eq!(profiling(Vec::new()).findings(), []);
     assert_eq!(profiling(vec![read("a", None, Vec::new())]).findings(), []);
 }
 
 #[test]
-fn kinds_over_lengths_say_where_they_cross_and_how_they_grow() {
+fn attention_findings_report_crossovers_and_growth() {
     let mut results = Vec::new();
     for length in [512, 1024, 2048_i64] {
         let n = length as u64;
@@ -136,7 +136,7 @@ fn kinds_over_lengths_say_where_they_cross_and_how_they_grow() {
 }
 
 #[test]
-fn what_is_known_at_some_lengths_is_recommended_at_those_alone() {
+fn a_kind_is_recommended_only_at_lengths_with_a_clear_difference() {
     let mut results = Vec::new();
     for (length, dense, sparse) in [(512, 1000, 1000), (1024, 4000, 2000)] {
         results.extend([attention("dense", length, dense), attention("sparse", length, sparse)]);
@@ -150,7 +150,7 @@ fn what_is_known_at_some_lengths_is_recommended_at_those_alone() {
 }
 
 #[test]
-fn growth_without_support_is_not_distinguishable() {
+fn growth_without_an_interval_is_not_claimed() {
     let flat = [512, 1024, 2048].map(|length| attention("dense", length, 1000));
     let mut few = [512, 1024, 2048].map(|length| attention("dense", length, 1000 * length as u64));
     for result in &mut few {
@@ -166,7 +166,7 @@ fn growth_without_support_is_not_distinguishable() {
 }
 
 #[test]
-fn training_is_held_against_the_forward_pass_of_the_same_case() {
+fn training_is_compared_with_the_forward_pass_of_the_same_case() {
     let results =
         vec![model("forward", 1000, &[]), model("forward_backward", 3000, &[]), model("step", 3500, &[6.0, 5.5, 4.0])];
     let text = profiling(vec![read("m", None, results)]);
@@ -182,7 +182,7 @@ fn training_is_held_against_the_forward_pass_of_the_same_case() {
 }
 
 #[test]
-fn a_loss_curve_begins_with_the_first_update() {
+fn a_loss_curve_starts_at_the_first_update() {
     let mut step = model("step", 3500, &[4.0, 3.0]);
     if let Outcome::Measured(measured) = &mut step.outcome {
         measured.facts.push(Fact::new("check_loss", AxisValue::Float(6.0)));
@@ -194,7 +194,7 @@ fn a_loss_curve_begins_with_the_first_update() {
 }
 
 #[test]
-fn what_was_not_measured_is_told_with_its_reason() {
+fn unmeasured_cases_are_listed_with_their_reason() {
     let no_room = Outcome::OutOfMemory { needed_bytes: Some(4 << 30), available_bytes: Some(1 << 30) };
     let failed = Outcome::Failed { errors: vec!["logit 3 is wrong".to_owned()], wall_ns: Vec::new() };
     let of = |length: i64, outcome| {
@@ -211,7 +211,7 @@ fn what_was_not_measured_is_told_with_its_reason() {
 }
 
 #[test]
-fn a_doubt_is_a_finding_and_its_next_step_a_recommendation() {
+fn a_doubt_becomes_a_finding_with_a_recommendation() {
     let mut of_run = run("attention", "1", "t");
     of_run.settings.runs = 1;
     let text = profiling(vec![read("a", Some(of_run), vec![attention("dense", 512, 1000)])]);
@@ -221,7 +221,7 @@ fn a_doubt_is_a_finding_and_its_next_step_a_recommendation() {
 }
 
 #[test]
-fn a_cold_run_tells_of_warm_up_and_of_nothing_else() {
+fn a_cold_run_gives_only_a_warm_up_finding() {
     let mut of_run = run("model", "1", "t");
     of_run.settings.cold = true;
     let mut cold = model("forward", 1000, &[]);
@@ -235,7 +235,7 @@ fn a_cold_run_tells_of_warm_up_and_of_nothing_else() {
 }
 
 #[test]
-fn a_study_of_warm_ups_is_told_by_its_numbers_and_once() {
+fn a_warm_up_study_is_summarised_once() {
     let cold = |iterations: usize| {
         let mut of_run = run("model", "1", &format!("t{iterations}"));
         of_run.settings = Settings { cold: true, warmup: WarmUp::Iterations(iterations), ..of_run.settings };

@@ -30,7 +30,7 @@ fn only(results: &[CaseResult]) -> ScalingSeries {
 }
 
 #[test]
-fn a_power_law_has_its_exponent_everywhere() {
+fn a_power_law_has_the_same_exponent_at_all_lengths() {
     let series = only(&results(&[256, 512, 1024, 2048], |n| 1e3 * n.powf(1.5), |n| 1e4 * n));
     let (overall, last) = (series.time.overall.unwrap(), series.time.last.unwrap());
     assert!((overall.value - 1.5).abs() < 1e-3 && (last.value - 1.5).abs() < 1e-3, "{overall:?} {last:?}");
@@ -41,7 +41,7 @@ fn a_power_law_has_its_exponent_everywhere() {
 }
 
 #[test]
-fn the_interval_holds_the_exponent_and_the_last_doubling_is_less_certain() {
+fn the_interval_contains_the_exponent_and_is_wider_for_the_last_doubling() {
     let series = only(&results(&[256, 512, 1024, 2048], |n| 1e3 * n * n, |n| n));
     let (overall, last) = (series.time.overall.unwrap(), series.time.last.unwrap());
     assert!(overall.interval.unwrap().contains(2.0) && last.interval.unwrap().contains(2.0));
@@ -49,14 +49,14 @@ fn the_interval_holds_the_exponent_and_the_last_doubling_is_less_certain() {
 }
 
 #[test]
-fn two_lengths_have_a_last_doubling_and_no_fit() {
+fn two_lengths_have_a_last_doubling_but_no_fit() {
     let series = only(&results(&[512, 1024], |n| 1e3 * n, |n| n));
     assert_eq!(series.time.overall, None);
     assert!((series.time.last.unwrap().value - 1.0).abs() < 1e-3);
 }
 
 #[test]
-fn lengths_that_were_never_doubled_have_no_row() {
+fn lengths_without_a_doubling_have_no_row() {
     assert_eq!(scaling(&results(&[512], |n| n, |n| n)), Scaling::default());
     assert_eq!(scaling(&results(&[512, 600, 700], |n| 1e3 * n, |n| n)), Scaling::default());
     assert_eq!(scaling(&[]), Scaling::default());
@@ -70,7 +70,7 @@ fn the_last_doubling_is_the_longest_length_at_most_half_as_long() {
 }
 
 #[test]
-fn a_length_that_was_not_measured_is_left_out() {
+fn an_unmeasured_length_is_left_out() {
     let mut all = results(&[256, 512, 1024, 2048], |n| 1e3 * n, |n| n);
     all[1].outcome = Outcome::OutOfMemory { needed_bytes: None, available_bytes: None };
     let series = only(&all);
@@ -79,7 +79,7 @@ fn a_length_that_was_not_measured_is_left_out() {
 }
 
 #[test]
-fn few_takes_have_an_exponent_without_an_interval() {
+fn few_iterations_give_an_exponent_without_an_interval() {
     let mut all = results(&[256, 512, 1024], |n| 1e3 * n, |n| n);
     if let Outcome::Measured(measured) = &mut all[0].outcome {
         measured.wall_ns.truncate(5);
@@ -89,7 +89,7 @@ fn few_takes_have_an_exponent_without_an_interval() {
 }
 
 #[test]
-fn quadratic_time_of_a_model_is_told_above_the_limit_and_not_below() {
+fn quadratic_time_of_a_model_is_reported_only_above_the_limit() {
     let rules = |exponent: f64| {
         let answer = scaling(&results(&[512, 1024, 2048], |n| 1e3 * n.powf(exponent), |n| n));
         answer.findings().iter().map(|finding| finding.rule).collect::<Vec<_>>()
@@ -110,14 +110,14 @@ fn quadratic_time_of_a_model_is_told_above_the_limit_and_not_below() {
 }
 
 #[test]
-fn quadratic_memory_is_told_whatever_the_workload() {
+fn quadratic_memory_is_reported_for_every_workload() {
     let answer = scaling(&results(&[512, 1024], |n| 1e3 * n, |n| n * n));
     let rules: Vec<&str> = answer.findings().iter().map(|finding| finding.rule).collect();
     assert_eq!(rules, ["quadratic-memory"]);
 }
 
 #[test]
-fn nobody_is_advised_to_use_the_attention_that_was_measured() {
+fn the_advice_never_names_the_measured_attention() {
     for kind in ["naive", "dense", "sparse"] {
         let mut all = results(&[512, 1024, 2048], |n| 1e3 * n * n, |n| n * n);
         all.iter_mut().for_each(|result| result.case = result.case.with("attention", kind));
@@ -142,7 +142,7 @@ fn with_work(mut results: Vec<CaseResult>, share: f64) -> Vec<CaseResult> {
 }
 
 #[test]
-fn operations_that_are_hardly_attention_do_not_blame_it() {
+fn attention_is_not_blamed_if_it_has_few_flops() {
     let slow = || results(&[512, 1024, 2048], |n| 1e3 * n * n, |n| n);
     let blamed = scaling(&with_work(slow(), 0.4));
     assert!((blamed.series[0].quadratic_work.unwrap() - 0.4).abs() < 1e-6);
@@ -152,7 +152,7 @@ fn operations_that_are_hardly_attention_do_not_blame_it() {
 }
 
 #[test]
-fn several_steep_series_are_one_finding_of_the_steepest() {
+fn several_steep_series_give_one_finding_about_the_steepest() {
     let mut all = results(&[512, 1024], |n| n * n, |n| n);
     let mut steeper = results(&[512, 1024], |n| n * n * n / 1e3, |n| n);
     steeper.iter_mut().for_each(|result| result.case = result.case.with("attention", "dense"));

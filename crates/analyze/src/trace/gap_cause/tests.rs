@@ -59,21 +59,21 @@ impl Fixture {
 }
 
 #[test]
-fn a_launch_after_the_device_ran_dry_is_a_late_host() {
+fn a_launch_after_the_device_went_idle_is_a_late_host() {
     let mut made = Fixture::first();
     made.kernel((190, 195), (200, 300));
     assert_eq!(made.causes(), [(100, 200, Cause::Host)]);
 }
 
 #[test]
-fn a_launch_that_was_still_under_way_is_a_late_host() {
+fn a_launch_call_that_is_still_running_is_a_late_host() {
     let mut made = Fixture::first();
     made.kernel((99, 104), (106, 200));
     assert_eq!(made.causes(), [(100, 106, Cause::Host)]);
 }
 
 #[test]
-fn work_that_was_queued_in_time_begins_after_the_turnaround() {
+fn work_queued_in_time_starts_after_the_turnaround() {
     let mut made = Fixture::first();
     made.kernel((20, 25), (120, 200));
     made.kernel((30, 35), (221, 300));
@@ -81,7 +81,7 @@ fn work_that_was_queued_in_time_begins_after_the_turnaround() {
 }
 
 #[test]
-fn a_wait_is_no_cause_while_work_is_queued() {
+fn a_sync_is_not_the_cause_while_work_is_queued() {
     let mut made = Fixture::first();
     made.kernel((20, 25), (102, 200));
     made.host(30, 201, "cudaDeviceSynchronize", category::RUNTIME);
@@ -89,7 +89,7 @@ fn a_wait_is_no_cause_while_work_is_queued() {
 }
 
 #[test]
-fn a_wait_is_the_cause_of_as_much_as_it_lasted_and_then_the_host_is_late() {
+fn a_sync_causes_idle_time_up_to_its_length_and_the_rest_is_a_late_host() {
     for (name, category) in [("cudaStreamSynchronize", category::RUNTIME), ("read_token", SYNC)] {
         let mut made = Fixture::first();
         made.host(20, 105, name, category);
@@ -99,7 +99,7 @@ fn a_wait_is_the_cause_of_as_much_as_it_lasted_and_then_the_host_is_late() {
 }
 
 #[test]
-fn a_wait_within_a_gap_is_the_cause_of_its_own_time_alone() {
+fn a_sync_inside_a_gap_causes_only_its_own_time() {
     let mut made = Fixture::first();
     made.host(140, 190, "cudaEventSynchronize", category::RUNTIME);
     made.kernel((191, 195), (200, 300));
@@ -107,7 +107,7 @@ fn a_wait_within_a_gap_is_the_cause_of_its_own_time_alone() {
 }
 
 #[test]
-fn the_uncertainty_of_the_clocks_is_given_to_a_launch() {
+fn clock_uncertainty_counts_in_favour_of_a_launch() {
     let mut made = Fixture::first();
     made.kernel((190, 195), (200, 300));
     made.kernel((280, 302), (304, 310));
@@ -129,7 +129,7 @@ fn charged(made: Fixture) -> (Vec<Caused>, Vec<(usize, u64)>) {
 }
 
 #[test]
-fn a_wait_is_charged_with_its_own_length_at_most_and_the_rest_goes_to_what_the_host_did_next() {
+fn a_sync_is_charged_at_most_its_length_and_the_rest_goes_to_the_next_host_activity() {
     let mut made = Fixture::first();
     made.host(20, 102, "cudaStreamSynchronize", category::RUNTIME);
     made.host(103, 990, "tokenize", category::PYTHON);
@@ -139,7 +139,7 @@ fn a_wait_is_charged_with_its_own_length_at_most_and_the_rest_goes_to_what_the_h
 }
 
 #[test]
-fn a_wait_that_nothing_follows_costs_nothing() {
+fn a_sync_without_later_work_costs_nothing() {
     let mut made = Fixture::first();
     made.kernel((20, 25), (102, 200));
     made.host(30, 202, "cudaDeviceSynchronize", category::RUNTIME);
@@ -147,7 +147,7 @@ fn a_wait_that_nothing_follows_costs_nothing() {
 }
 
 #[test]
-fn a_lead_is_used_up_once() {
+fn a_lead_is_consumed_only_once() {
     let mut made = Fixture::first();
     made.host(20, 102, "cudaStreamSynchronize", category::RUNTIME);
     made.kernel((150, 155), (160, 170));
@@ -158,7 +158,7 @@ fn a_lead_is_used_up_once() {
 }
 
 #[test]
-fn harmless_waits_do_not_add_up_to_an_excuse_for_what_the_host_does_later() {
+fn harmless_syncs_do_not_hide_later_host_delays() {
     let mut made = Fixture::new();
     for step in 0..10 {
         let start = 100 * step;
@@ -173,7 +173,7 @@ fn harmless_waits_do_not_add_up_to_an_excuse_for_what_the_host_does_later() {
 }
 
 #[test]
-fn waits_for_the_same_work_count_together() {
+fn syncs_for_the_same_work_are_counted_together() {
     let mut made = Fixture::first();
     made.host(20, 60, "cudaEventSynchronize", category::RUNTIME);
     made.host(61, 101, "cudaStreamSynchronize", category::RUNTIME);
@@ -182,7 +182,7 @@ fn waits_for_the_same_work_count_together() {
 }
 
 #[test]
-fn a_thread_that_stood_still_while_another_waited_would_have_launched_earlier_too() {
+fn a_thread_blocked_by_another_threads_sync_would_have_launched_earlier() {
     let trace = |is_busy: bool| {
         let mut made = Fixture::first();
         made.host(20, 102, "cudaStreamSynchronize", category::RUNTIME);
@@ -200,7 +200,7 @@ fn a_thread_that_stood_still_while_another_waited_would_have_launched_earlier_to
 }
 
 #[test]
-fn a_launch_that_waits_for_room_in_the_queue_is_no_sync() {
+fn a_launch_blocked_by_a_full_queue_is_not_a_sync() {
     let mut made = Fixture::first();
     made.host(20, 90, "Command Buffer Full", category::OVERHEAD);
     made.kernel((190, 195), (200, 300));
@@ -208,7 +208,7 @@ fn a_launch_that_waits_for_room_in_the_queue_is_no_sync() {
 }
 
 #[test]
-fn a_copy_that_holds_the_host_is_the_cause_until_its_call_returns() {
+fn a_blocking_copy_is_the_cause_until_its_call_returns() {
     let copies = [
         // Blocking by its name.
         ("cudaMemcpy", (20, 125), (60, 90), "Memcpy DtoH (Device -> Pinned)"),
@@ -226,7 +226,7 @@ fn a_copy_that_holds_the_host_is_the_cause_until_its_call_returns() {
 }
 
 #[test]
-fn a_copy_that_had_ended_is_not_the_cause_of_what_the_host_does_after_it() {
+fn a_finished_copy_does_not_cause_later_host_delays() {
     // `.item()`: a copy of a few bytes behind a kernel, then Python until the next launch.
     let mut made = Fixture::first();
     made.launched((20, 120), "cudaMemcpyAsync", made.stream, (102, 106), "Memcpy DtoH (Device -> Pageable)");
@@ -239,21 +239,21 @@ fn a_copy_that_had_ended_is_not_the_cause_of_what_the_host_does_after_it() {
 }
 
 #[test]
-fn a_copy_that_was_only_launched_holds_nobody() {
+fn an_asynchronous_copy_does_not_block_the_host() {
     let mut made = Fixture::first();
     made.launched((99, 104), "cudaMemcpyAsync", made.stream, (106, 150), "Memcpy HtoD (Pinned -> Device)");
     assert_eq!(made.causes(), [(100, 106, Cause::Host)]);
 }
 
 #[test]
-fn filling_the_buffer_of_a_pageable_copy_is_a_copy() {
+fn staging_a_pageable_copy_counts_as_a_copy() {
     let mut made = Fixture::first();
     made.launched((120, 195), "cudaMemcpyAsync", made.stream, (200, 250), "Memcpy HtoD (Pageable -> Device)");
     assert_eq!(made.causes(), [(100, 120, Cause::Host), (120, 200, Cause::Copy)]);
 }
 
 #[test]
-fn queued_work_behind_another_stream_waited_for_it() {
+fn queued_work_after_another_streams_work_waited_for_that_stream() {
     let mut made = Fixture::first();
     made.launched((20, 25), "cudaLaunchKernel", made.other, (104, 150), "gemm");
     made.launched((30, 35), "cudaMemcpyAsync", made.other, (150, 200), "Memcpy HtoD (Pinned -> Device)");
@@ -262,7 +262,7 @@ fn queued_work_behind_another_stream_waited_for_it() {
 }
 
 #[test]
-fn work_that_was_told_to_wait_waited_for_a_stream_only_if_something_ended_there() {
+fn a_stream_wait_is_the_cause_only_if_work_ended_on_the_other_stream() {
     let made = |wait: (u64, u64), elsewhere: u64| {
         let mut made = Fixture::first();
         made.host(wait.0, wait.1, "cudaStreamWaitEvent", category::RUNTIME);
@@ -286,7 +286,7 @@ fn work_that_was_told_to_wait_waited_for_a_stream_only_if_something_ended_there(
 }
 
 #[test]
-fn work_that_was_launched_late_and_began_much_later_still_was_held_back_from_then_on() {
+fn late_launches_that_start_even_later_are_unexplained_from_the_launch_on() {
     let mut made = Fixture::first();
     made.kernel((145, 150), (200, 300));
     assert_eq!(made.causes(), [(100, 150, Cause::Host), (150, 200, Cause::HeldBack)]);
@@ -300,7 +300,7 @@ fn work_that_was_launched_late_and_began_much_later_still_was_held_back_from_the
 }
 
 #[test]
-fn the_inside_of_a_graph_is_turnaround_unless_its_launch_is_still_under_way() {
+fn gaps_inside_a_graph_are_turnaround_unless_its_launch_call_still_runs() {
     let made = |call_end: u64, gap: u64| {
         let mut made = Fixture::new();
         let launch = made.builder.span(made.main, us(0), us(call_end), "cudaGraphLaunch", category::RUNTIME);
@@ -317,7 +317,7 @@ fn the_inside_of_a_graph_is_turnaround_unless_its_launch_is_still_under_way() {
 }
 
 #[test]
-fn work_without_a_launch_is_not_explained() {
+fn work_without_a_known_launch_is_unexplained() {
     let mut made = Fixture::first();
     made.builder.span(made.stream, us(102), us(10), "gemm", category::KERNEL);
     assert_eq!(made.causes(), [(100, 102, Cause::NoLaunch)]);
@@ -325,7 +325,7 @@ fn work_without_a_launch_is_not_explained() {
 
 proptest! {
     #[test]
-    fn gaps_are_exactly_what_work_leaves_free(
+    fn gaps_are_exactly_the_complement_of_work(
         works in prop::collection::vec((0_u64..80, 0_u64..15, any::<bool>(), 0_u64..80), 0..20),
         waits in prop::collection::vec((0_u64..80, 0_u64..30), 0..5),
     ) {

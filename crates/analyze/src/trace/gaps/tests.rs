@@ -48,7 +48,7 @@ impl Fixture {
 }
 
 #[test]
-fn what_the_host_did_is_one_name_whatever_number_it_counts_with() {
+fn host_activities_that_differ_only_in_a_counter_share_a_name() {
     let mut made = Fixture::new();
     for (turn, start) in [(1, 0), (2, 100_000), (3, 200_000)] {
         made.kernel(start, start + 5_000, start + 20_000);
@@ -75,7 +75,7 @@ fn late() -> Fixture {
 }
 
 #[test]
-fn time_divides_into_kernels_copies_alone_and_gaps() {
+fn time_is_split_into_kernels_copies_without_kernels_and_gaps() {
     let mut made = late();
     made.copy(90_000, 110_000);
     made.copy(200_000, 202_000);
@@ -86,7 +86,7 @@ fn time_divides_into_kernels_copies_alone_and_gaps() {
 }
 
 #[test]
-fn time_in_which_recording_was_paused_is_no_gap() {
+fn paused_recording_is_not_a_gap() {
     let mut made = late();
     made.kernel(250_000, 260_000, 270_000);
     made.builder.metadata.set("notRecorded", r#"[{"process": 1, "start_ns": 120000, "end_ns": 140000}]"#);
@@ -98,7 +98,7 @@ fn time_in_which_recording_was_paused_is_no_gap() {
 }
 
 #[test]
-fn what_the_host_did_adds_up_to_its_lateness() {
+fn host_activities_add_up_to_the_late_host_time() {
     let answer = late().answer(0);
     let host: Vec<_> = answer.host.iter().map(|did| (did.name.as_deref(), did.is_launched, did.time.0)).collect();
     let expected = [
@@ -116,7 +116,7 @@ fn what_the_host_did_adds_up_to_its_lateness() {
 }
 
 #[test]
-fn time_outside_all_spans_is_told_as_such() {
+fn time_outside_all_spans_is_reported_as_nothing_recorded() {
     let mut made = Fixture::new();
     made.kernel(0, 10_000, 100_000);
     made.kernel(190_000, 195_000, 205_000);
@@ -126,7 +126,7 @@ fn time_outside_all_spans_is_told_as_such() {
 }
 
 #[test]
-fn ninety_per_cent_of_kernels_is_saturated_and_less_is_not() {
+fn a_device_is_saturated_from_ninety_per_cent_of_kernel_time_on() {
     for (end, kind) in [(100_000, VerdictKind::Saturated), (99_990, VerdictKind::Turnaround)] {
         let mut made = Fixture::new();
         made.kernel(0, 10_000, end);
@@ -137,7 +137,7 @@ fn ninety_per_cent_of_kernels_is_saturated_and_less_is_not() {
 }
 
 #[test]
-fn the_largest_share_of_the_time_without_kernels_names_the_verdict() {
+fn the_largest_share_of_time_without_kernels_decides_the_verdict() {
     let verdict = |make: fn(&mut Fixture)| {
         let mut made = Fixture::new();
         made.kernel(0, 10_000, 20_000);
@@ -168,7 +168,7 @@ fn the_largest_share_of_the_time_without_kernels_names_the_verdict() {
 }
 
 #[test]
-fn communication_counts_apart_where_nothing_is_computed() {
+fn communication_without_compute_is_a_separate_part() {
     let mut made = Fixture::new();
     made.kernel(0, 10_000, 20_000);
     made.on(made.copies, "ncclDevKernel_AllReduce", 3_000, 15_000, 99_000);
@@ -180,7 +180,7 @@ fn communication_counts_apart_where_nothing_is_computed() {
 }
 
 #[test]
-fn too_little_work_is_not_judged() {
+fn too_little_work_gives_no_verdict() {
     let mut made = Fixture::new();
     made.kernel(0, 10_000, 20_000);
     assert_eq!(made.answer(0).verdict.kind, VerdictKind::TooLittle);
@@ -194,7 +194,7 @@ fn too_little_work_is_not_judged() {
 }
 
 #[test]
-fn pinning_is_advised_only_where_pageable_copies_are_most_of_it() {
+fn pinning_is_advised_only_if_most_copies_are_pageable() {
     let next = |name: &str| {
         let mut made = Fixture::new();
         made.kernel(0, 10_000, 20_000);
@@ -211,7 +211,7 @@ fn pinning_is_advised_only_where_pageable_copies_are_most_of_it() {
 }
 
 #[test]
-fn the_host_is_told_to_shorten_only_what_is_named() {
+fn the_advice_for_a_late_host_names_only_recorded_activities() {
     let mut made = Fixture::new();
     made.kernel(0, 10_000, 100_000);
     made.kernel(190_000, 195_000, 205_000);
@@ -222,7 +222,7 @@ fn the_host_is_told_to_shorten_only_what_is_named() {
 }
 
 #[test]
-fn what_a_wait_costs_is_a_finding_and_the_rest_is_a_late_host() {
+fn the_cost_of_a_sync_is_a_finding_and_the_rest_is_a_late_host() {
     let mut made = Fixture::new();
     for step in 0..3_u64 {
         let start = 20_000_000 * step;
@@ -242,7 +242,7 @@ fn what_a_wait_costs_is_a_finding_and_the_rest_is_a_late_host() {
 }
 
 #[test]
-fn waits_are_a_finding_from_a_tenth_of_the_idle_time_on() {
+fn syncs_are_a_finding_from_a_tenth_of_the_idle_time_on() {
     let found = |late: u64| {
         let mut made = Fixture::new();
         made.kernel(0, 10_000, 100_000);
@@ -264,7 +264,7 @@ fn waits_are_a_finding_from_a_tenth_of_the_idle_time_on() {
 }
 
 #[test]
-fn the_longest_gaps_are_told_with_what_is_around_them() {
+fn the_longest_gaps_name_the_work_before_and_after() {
     let mut made = late();
     made.kernel(191_000, 206_000, 207_000);
     let answer = made.answer(1);
@@ -278,7 +278,7 @@ fn the_longest_gaps_are_told_with_what_is_around_them() {
 }
 
 #[test]
-fn the_lap_with_most_idle_time_is_told_if_it_stands_out() {
+fn the_lap_with_most_idle_time_is_reported_if_it_is_an_outlier() {
     let answer = |late: u64| {
         let mut made = Fixture::new();
         for lap in 0..4_u64 {
@@ -295,7 +295,7 @@ fn the_lap_with_most_idle_time_is_told_if_it_stands_out() {
 }
 
 #[test]
-fn idle_time_goes_to_the_laps_that_it_lies_in() {
+fn idle_time_is_assigned_to_the_laps_that_contain_it() {
     let mut made = Fixture::new();
     let mut start = 0;
     for lap in 0..6_u64 {
@@ -318,13 +318,13 @@ fn a_trace_without_devices_has_no_answer() {
 }
 
 #[test]
-fn a_lap_that_is_not_there_is_told() {
+fn an_unknown_lap_unit_is_an_error() {
     let trace = late().builder.build().unwrap();
     assert!(matches!(gaps(&trace, Some("token"), 0), Err(NoGaps::NoLaps(NoLaps::NoSuchName { .. }))));
 }
 
 #[test]
-fn stages_stand_for_work_and_it_is_said() {
+fn stages_replace_missing_kernels_and_the_answer_says_so() {
     let mut made = Fixture::new();
     for step in 0..2_u64 {
         let start = 100_000 * step;
@@ -340,7 +340,7 @@ fn stages_stand_for_work_and_it_is_said() {
 
 proptest! {
     #[test]
-    fn parts_add_up_to_the_window_and_the_host_to_its_lateness(
+    fn parts_add_up_to_the_window_and_host_activities_to_the_late_host_time(
         kernels in prop::collection::vec((0_u64..90_000, 0_u64..200_000, 0_u64..30_000), 1..15),
         copies in prop::collection::vec((0_u64..200_000, 0_u64..30_000), 0..8),
         host in prop::collection::vec((0_u64..200_000, 0_u64..60_000, 0..3_usize), 0..10),

@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_declaration_is_taken_apart_by_the_depth_of_its_arguments() {
+    fn a_declaration_is_split_by_the_depth_of_its_arguments() {
         let found =
             levels("void at::native::(anonymous namespace)::run<4, at::f<g<int>(at::Base&)>, c::half_t>(int, T)");
         assert_eq!((found.function.as_str(), found.path.as_str()), ("run", "at::native::run"));
@@ -115,20 +115,20 @@ mod tests {
     }
 
     #[test]
-    fn the_last_of_several_names_is_the_function_and_the_return_type_is_none_of_it() {
+    fn the_last_name_is_the_function_and_the_return_type_is_dropped() {
         let found = levels("std::enable_if<true, void>::type a::b<int>::run<float>(int)");
         assert_eq!((found.function.as_str(), found.path.as_str()), ("run", "a::b::run"));
     }
 
     #[test]
-    fn a_mangled_name_is_taken_apart_and_its_literals_are_no_names() {
+    fn a_mangled_name_is_split_and_its_literals_are_dropped() {
         let found = levels("_ZN7ck_tile6kentryILi1ENS_12Rmsnorm2dFwdINS_5ShapeELb0EEEEvv");
         assert_eq!((found.function.as_str(), found.path.as_str()), ("kentry", "ck_tile::kentry"));
         assert_eq!(found.arguments, ["Rmsnorm2dFwd Shape"]);
     }
 
     #[test]
-    fn plain_and_broken_names_stay_whole() {
+    fn plain_and_malformed_names_are_not_split() {
         for name in ["nvjet_tst_192x192_64x3_2x1_v_bz_TNT", "a>>b", "_Z", "_Z99x", "", "f<<<<"] {
             levels(name);
         }

@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn kernels_of_several_makers_find_their_group() {
+fn kernels_of_several_vendors_are_grouped() {
     let of = |name| Group::of(Activity::Kernel, name);
     let matmul = [
         "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64",
@@ -42,7 +42,7 @@ fn kernels_of_several_makers_find_their_group() {
 }
 
 #[test]
-fn operations_of_the_host_find_the_same_groups() {
+fn host_operations_have_the_same_groups() {
     let of = |name| Group::of(Activity::Operation, name);
     let found = ["aten::mm", "aten::linear", "aten::native_layer_norm", "aten::silu", "aten::copy_"].map(of);
     assert_eq!(found, [Group::Matmul, Group::Matmul, Group::Norm, Group::Activation, Group::Copy]);
@@ -50,7 +50,7 @@ fn operations_of_the_host_find_the_same_groups() {
 }
 
 #[test]
-fn what_only_looks_like_a_word_of_a_rule_is_other() {
+fn partial_matches_of_a_word_are_group_other() {
     let of = |name| Group::of(Activity::Kernel, name);
     for name in ["convert_element_type", "get_device_properties", "cunn_SoftMaxForward<LogSoftMaxForwardEpilogue>"] {
         assert_eq!(of(name), Group::Other, "{name}");
@@ -59,7 +59,7 @@ fn what_only_looks_like_a_word_of_a_rule_is_other() {
 }
 
 #[test]
-fn a_short_word_counts_only_as_a_whole() {
+fn short_words_match_only_whole_words() {
     let of = |name| Group::of(Activity::Operation, name);
     for name in ["aten::topk", "aten::tolist", "aten::category", "aten::mmap"] {
         assert_eq!(of(name), Group::Other, "{name}");
@@ -69,7 +69,7 @@ fn a_short_word_counts_only_as_a_whole() {
 }
 
 #[test]
-fn a_fused_kernel_belongs_to_the_strongest_of_what_was_fused() {
+fn a_fused_kernel_belongs_to_its_highest_ranked_operation() {
     let of = |name| Group::of(Activity::Kernel, name);
     let expected = [
         ("triton_tem_fused_mm_3", Group::Matmul),
@@ -95,7 +95,7 @@ fn a_fused_kernel_belongs_to_the_strongest_of_what_was_fused() {
 }
 
 #[test]
-fn products_of_experts_and_of_quantised_weights_are_products() {
+fn expert_and_quantised_gemms_are_gemms() {
     let of = |name| Group::of(Activity::Kernel, name);
     let products = ["fused_moe_kernel", "mul_mat_q<q4_0>", "void mul_mat_vec_q<(ggml_type)2, 1>(void const*)"];
     assert_eq!(products.map(of), [Group::Matmul; 3]);
@@ -104,7 +104,7 @@ fn products_of_experts_and_of_quantised_weights_are_products() {
 }
 
 #[test]
-fn helpers_belong_to_what_they_help() {
+fn helper_kernels_belong_to_the_operation_they_serve() {
     let of = |name| Group::of(Activity::Kernel, name);
     assert_eq!(of("void cask_cudnn_infer::computeOffsetsKernel<true, false>"), Group::Matmul);
     assert_eq!(of("void fft2d_r2c_32x32<float, false, 5u, true>"), Group::Matmul);
@@ -113,12 +113,12 @@ fn helpers_belong_to_what_they_help() {
 }
 
 #[test]
-fn a_copy_is_one_whatever_its_name() {
+fn a_copy_is_a_copy_whatever_its_name() {
     assert_eq!(Group::of(Activity::Copy, "CopyHostToDevice"), Group::Copy);
 }
 
 #[test]
-fn types_in_template_arguments_decide_nothing() {
+fn types_in_template_arguments_are_ignored() {
     let of = |name: &str| Group::of(Activity::Kernel, name);
     for argument in
         ["cutlass::bfloat16_t", "cutlass::float_e4m3_t", "(vllm::Fp8KVCacheDataType)0", "c10::Float8_e4m3fn"]
@@ -130,7 +130,7 @@ fn types_in_template_arguments_decide_nothing() {
 }
 
 #[test]
-fn the_function_decides_before_its_namespaces_and_its_arguments() {
+fn the_function_name_takes_precedence_over_namespaces_and_arguments() {
     let of = |name| Group::of(Activity::Kernel, name);
     assert_eq!(of("void flash::transpose<float>(int)"), Group::Copy);
     assert_eq!(of("void a::rms_norm<b::gemm<float>>(int)"), Group::Norm);
@@ -142,7 +142,7 @@ fn the_function_decides_before_its_namespaces_and_its_arguments() {
 const REAL_KERNELS: &str = include_str!("../../../../../tests/data/top/kernel_groups.tsv");
 
 #[test]
-fn real_kernels_of_many_libraries_find_their_group() {
+fn real_kernel_names_of_many_libraries_are_grouped() {
     let kernels: Vec<(&str, &str)> = REAL_KERNELS.lines().filter_map(|line| line.split_once('\t')).collect();
     assert!(kernels.len() >= 150, "{} names", kernels.len());
     let wrong: Vec<String> = kernels

@@ -27,7 +27,7 @@ fn slow(answer: &Laps) -> Vec<usize> {
 }
 
 #[test]
-fn the_distribution_is_of_all_laps_that_are_not_cold() {
+fn figures_exclude_cold_laps() {
     let answer = found(&[900, 100, 102, 98, 100]);
     let length = answer.figures.length;
     assert_eq!((answer.cold, length.n, length.median, length.min, length.max), (1, 4, 100.0, 98.0, 102.0));
@@ -37,13 +37,13 @@ fn the_distribution_is_of_all_laps_that_are_not_cold() {
 }
 
 #[test]
-fn a_lap_is_slow_beyond_a_tenth_of_the_median() {
+fn a_lap_is_slow_if_it_exceeds_the_median_by_a_tenth() {
     assert_eq!(slow(&found(&[100, 100, 100, 110, 100, 100])), Vec::<usize>::new());
     assert_eq!(slow(&found(&[100, 100, 100, 111, 100, 100])), [3]);
 }
 
 #[test]
-fn a_lap_is_slow_beyond_three_usual_distances() {
+fn a_lap_is_slow_beyond_three_median_absolute_deviations() {
     // The median is 100 and the median distance from it 20: the limit is 100 + 3 · 1.4826 · 20 = 188.96.
     let around = |last: u64| [100, 80, 120, 80, 120, 100, 70, 130, last];
     assert_eq!(slow(&found(&around(188))), Vec::<usize>::new());
@@ -51,7 +51,7 @@ fn a_lap_is_slow_beyond_three_usual_distances() {
 }
 
 #[test]
-fn a_slow_beginning_is_cold_up_to_a_quarter_of_all_laps() {
+fn slow_first_laps_are_cold_up_to_a_quarter_of_all_laps() {
     assert_eq!(found(&[300, 200, 100, 100, 100, 100, 100, 100]).cold, 2);
     let half = found(&[300, 200, 300, 100, 100, 100, 100, 100]);
     assert_eq!((half.cold, slow(&half)), (0, vec![0, 1, 2]));
@@ -60,7 +60,7 @@ fn a_slow_beginning_is_cold_up_to_a_quarter_of_all_laps() {
 }
 
 #[test]
-fn a_slow_lap_is_told_by_what_it_spent_more_time_on() {
+fn a_slow_lap_is_explained_by_its_extra_time() {
     let answer = found(&[100, 100, 100, 240, 100, 100]);
     let [lap] = answer.slow.as_slice() else { panic!("{:?}", answer.slow) };
     let expected =
@@ -69,7 +69,7 @@ fn a_slow_lap_is_told_by_what_it_spent_more_time_on() {
 }
 
 #[test]
-fn the_slowest_are_explained_and_all_are_counted() {
+fn the_slowest_laps_are_explained_and_all_slow_laps_are_counted() {
     let mut lengths = vec![100; 40];
     for at in 0..7 {
         lengths[5 * at + 4] = 200 + at as u64;
@@ -86,7 +86,7 @@ fn a_cold_lap_is_explained_first() {
 }
 
 #[test]
-fn laps_that_grow_have_a_trend_and_steady_ones_none() {
+fn growing_laps_have_a_trend_and_steady_laps_do_not() {
     let growing: Vec<u64> = (0..50).map(|lap| 1000 + 10 * lap).collect();
     let trend = found(&growing).trend.unwrap();
     assert_eq!(trend.slope, 10.0);
@@ -100,7 +100,7 @@ fn laps_that_grow_have_a_trend_and_steady_ones_none() {
 }
 
 #[test]
-fn a_trend_over_many_laps_is_told_by_lap() {
+fn a_trend_over_many_laps_is_reported_per_lap() {
     let growing: Vec<u64> = (0..1000).map(|lap| 1000 + 2 * lap).collect();
     assert_eq!(found(&growing).trend.unwrap().slope, 2.0);
 }
@@ -123,7 +123,7 @@ fn with_device() -> Trace {
 }
 
 #[test]
-fn busy_time_is_a_union_and_a_wait_inside_a_wait_counts_once() {
+fn busy_time_is_a_union_and_nested_syncs_count_once() {
     let answer = laps(&with_device(), None).unwrap();
     let lap = &answer.laps[1];
     assert_eq!((lap.busy, lap.idle(), lap.launches), (Some(50), Some(50), Some(1)));
@@ -132,7 +132,7 @@ fn busy_time_is_a_union_and_a_wait_inside_a_wait_counts_once() {
 }
 
 #[test]
-fn launches_of_laps_found_on_a_device_are_those_behind_its_kernels() {
+fn laps_detected_on_a_device_count_the_launches_of_their_kernels() {
     let mut builder = TraceBuilder::default();
     let main = builder.thread(1, 1, "main");
     let stream = builder.stream(1, 7, "stream 7");
@@ -167,7 +167,7 @@ fn slow_on_a_device() -> Trace {
 }
 
 #[test]
-fn a_slow_lap_of_a_device_is_told_by_the_host_only_where_the_device_was_idle() {
+fn a_slow_device_lap_is_explained_by_the_host_only_while_the_device_was_idle() {
     let answer = laps(&slow_on_a_device(), None).unwrap();
     let text: Vec<_> =
         answer.slow.iter().map(|slow| (slow.at, slow.more.iter().map(|more| more.part.clone()))).collect();
@@ -177,7 +177,7 @@ fn a_slow_lap_of_a_device_is_told_by_the_host_only_where_the_device_was_idle() {
 }
 
 #[test]
-fn two_laps_are_too_few_to_call_one_slow() {
+fn two_laps_are_too_few_to_find_a_slow_one() {
     assert_eq!(found(&[900, 100]).limit, None);
 }
 

@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_several_profilers_tell_the_way() {
+    fn copy_directions_are_read_from_names_of_several_profilers() {
         let of = |name: &str| path(name, category::COPY).0;
         assert_eq!(of("Memcpy HtoD (Pinned -> Device)"), "HtoD pinned");
         assert_eq!(of("Memcpy HtoD (Pageable -> Device)"), "HtoD pageable");
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn collectives_find_their_family() {
+    fn collectives_are_grouped_by_family() {
         let of = |name: &str| Family::of(name).word();
         assert_eq!(of("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"), "AllReduce");
         assert_eq!(of("ncclKernel_AllGather_RING_LL_Sum_int8_t"), "AllGather");

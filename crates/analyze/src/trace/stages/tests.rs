@@ -31,7 +31,7 @@ fn span(builder: &mut TraceBuilder, track: laptime_trace::TrackId, range: std::o
 }
 
 #[test]
-fn spans_with_the_same_names_around_them_are_one_stage() {
+fn spans_with_the_same_ancestors_are_one_stage() {
     let mut builder = TraceBuilder::default();
     let main = builder.thread(1, 1, "main");
     span(&mut builder, main, 0..100, "generate");
@@ -50,7 +50,7 @@ fn spans_with_the_same_names_around_them_are_one_stage() {
 }
 
 #[test]
-fn what_a_device_stamped_inside_a_graph_lies_in_the_stage_that_led_to_it() {
+fn device_time_stamped_inside_a_graph_belongs_to_the_launching_stage() {
     let mut builder = TraceBuilder::default();
     // The stream comes first: the order of tracks says nothing.
     let (stream, main) = (builder.stream(1, 7, "stream 7"), builder.thread(1, 1, "main"));
@@ -72,7 +72,7 @@ fn what_a_device_stamped_inside_a_graph_lies_in_the_stage_that_led_to_it() {
 }
 
 #[test]
-fn a_stage_inside_laps_is_ranked_by_its_time_in_each_lap() {
+fn a_stage_inside_laps_has_statistics_per_lap() {
     let mut builder = TraceBuilder::default();
     let main = builder.thread(1, 1, "main");
     for (lap, layer) in [(0, 10), (100, 20), (200, 30)] {
@@ -89,7 +89,7 @@ fn a_stage_inside_laps_is_ranked_by_its_time_in_each_lap() {
 }
 
 #[test]
-fn steps_of_the_profiler_are_laps_of_one_stage_whatever_their_number() {
+fn profiler_steps_are_laps_of_one_stage() {
     let mut builder = TraceBuilder::default();
     let main = builder.thread(1, 1, "main");
     for (step, length) in [(0, 80), (1, 90), (2, 70)] {
@@ -105,7 +105,7 @@ fn steps_of_the_profiler_are_laps_of_one_stage_whatever_their_number() {
 }
 
 #[test]
-fn device_time_belongs_to_the_stage_that_led_to_it_and_to_those_around() {
+fn device_time_belongs_to_the_launching_stage_and_its_ancestors() {
     let mut builder = TraceBuilder::default();
     let main = builder.thread(1, 1, "main");
     let stream = builder.stream(1, 7, "stream 7");
@@ -128,7 +128,7 @@ fn device_time_belongs_to_the_stage_that_led_to_it_and_to_those_around() {
 }
 
 #[test]
-fn what_is_nested_too_deep_counts_with_the_stage_around_it() {
+fn spans_nested_too_deep_count_for_their_ancestor() {
     let mut builder = TraceBuilder::default();
     let main = builder.thread(1, 1, "main");
     let levels = 50_000;
@@ -149,7 +149,7 @@ fn an_empty_trace_has_no_stages() {
 
 proptest! {
     #[test]
-    fn children_never_outlast_their_parent_and_own_times_add_up(
+    fn children_never_exceed_their_parent_and_self_times_add_up(
         spans in prop::collection::vec((0_u64..1000, 0_u64..300, 0_usize..4), 0..40),
     ) {
         let mut builder = TraceBuilder::default();

@@ -280,7 +280,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn budgets_are_read_as_people_write_them() {
+    fn budgets_are_parsed_as_people_write_them() {
         let read = |text: &str| text.parse::<Budget>().map(|budget| (budget.limit, budget.is_per_lap)).unwrap();
         assert_eq!(read("1/lap"), (Limit::Count(1), true));
         assert_eq!(read("64"), (Limit::Count(64), false));
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_budget_says_why() {
+    fn an_invalid_budget_explains_why() {
         let told = |text: &str| text.parse::<Budget>().unwrap_err().reason;
         assert_eq!(told("1/token"), "what follows `/` can only be `lap`");
         assert_eq!(told("1.5/lap"), "the number of syncs must be a whole number");
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn a_star_stands_for_anything() {
+    fn a_star_matches_anything() {
         for pattern in ["cudaStreamSynchronize", "cuda*", "*Sync*", "*", "c*S*e", "cuda*Stream*Synchronize"] {
             assert!(matches(pattern, "cudaStreamSynchronize"), "{pattern}");
         }

@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_python_say_file_line_and_what_was_called() {
+    fn python_names_contain_file_line_and_function() {
         assert_eq!(python_function("a/b.py(41): sample"), Some(("a/b.py", 41, "sample")));
         assert_eq!(python_function("<built-in method item of Tensor object at 0x7f>"), None);
         assert_eq!(method("<built-in method item of Tensor object at 0x7f>"), Some("item"));

@@ -8,7 +8,7 @@ fn shown(trace: &Trace) -> Vec<(String, &'static str, u64, u64, u64)> {
 }
 
 #[test]
-fn names_are_ranked_by_their_own_time() {
+fn names_are_ranked_by_self_time() {
     let mut builder = TraceBuilder::default();
     let main = builder.thread(1, 1, "main");
     let worker = builder.thread(1, 2, "worker");
@@ -30,7 +30,7 @@ fn names_are_ranked_by_their_own_time() {
 }
 
 #[test]
-fn a_name_inside_itself_counts_its_whole_time_once() {
+fn a_recursive_name_counts_its_total_time_once() {
     let mut builder = TraceBuilder::default();
     let main = builder.thread(1, 1, "main");
     builder.span(main, Nanos(0), Nanos(100), "visit", "");
@@ -41,7 +41,7 @@ fn a_name_inside_itself_counts_its_whole_time_once() {
 }
 
 #[test]
-fn host_and_device_work_of_one_name_stay_apart() {
+fn host_and_device_work_with_the_same_name_have_separate_rows() {
     let mut builder = TraceBuilder::default();
     let main = builder.thread(1, 1, "main");
     let stream = builder.stream(1, 7, "stream 7");
@@ -52,7 +52,7 @@ fn host_and_device_work_of_one_name_stay_apart() {
 }
 
 #[test]
-fn names_that_differ_in_what_they_count_with_are_one_row() {
+fn names_that_differ_only_in_a_counter_share_a_row() {
     let mut builder = TraceBuilder::default();
     let main = builder.thread(1, 1, "main");
     let stream = builder.stream(1, 7, "stream 7");
@@ -73,7 +73,7 @@ fn names_that_differ_in_what_they_count_with_are_one_row() {
 }
 
 #[test]
-fn the_span_of_the_profiler_itself_is_no_row_and_no_part_of_shares() {
+fn the_profilers_own_span_is_excluded_from_rows_and_shares() {
     let mut builder = TraceBuilder::default();
     let main = builder.thread(1, 1, "main");
     let spans = builder.thread(2, 1, "PyTorch Profiler");
@@ -103,7 +103,7 @@ fn nested() -> Trace {
 }
 
 #[test]
-fn an_operation_has_the_device_time_that_it_and_what_is_inside_it_launched() {
+fn an_operation_includes_the_device_time_of_nested_launches() {
     let answer = top(&nested());
     let launched = |name: &str| {
         let found = answer.operations.iter().find(|operation| operation.name == name).unwrap();
@@ -116,7 +116,7 @@ fn an_operation_has_the_device_time_that_it_and_what_is_inside_it_launched() {
 }
 
 #[test]
-fn shares_of_kernels_are_of_the_time_in_which_a_device_worked() {
+fn kernel_shares_are_relative_to_device_busy_time() {
     let answer = top(&nested());
     let share = |name: &str| answer.operations.iter().find(|operation| operation.name == name).unwrap().own_share;
     assert_eq!(answer.device, Some(Nanos(80)));
@@ -127,7 +127,7 @@ fn shares_of_kernels_are_of_the_time_in_which_a_device_worked() {
 }
 
 #[test]
-fn one_kernel_on_two_streams_at_once_counts_once_on_a_device_and_twice_on_two() {
+fn concurrent_kernels_count_once_per_device() {
     let trace = |second_device: i64| {
         let mut builder = TraceBuilder::default();
         for (number, device) in [(7, 0), (8, second_device)] {
@@ -142,7 +142,7 @@ fn one_kernel_on_two_streams_at_once_counts_once_on_a_device_and_twice_on_two() 
 }
 
 #[test]
-fn kernels_of_one_name_that_overlap_on_a_stream_are_added() {
+fn overlapping_kernels_with_one_name_on_a_stream_are_added() {
     let mut builder = TraceBuilder::default();
     let stream = builder.stream(1, 7, "stream 7");
     builder.span(stream, Nanos(0), Nanos(50), "gemm", category::KERNEL);
@@ -151,7 +151,7 @@ fn kernels_of_one_name_that_overlap_on_a_stream_are_added() {
 }
 
 #[test]
-fn traces_of_the_host_alone_have_figures_to_compare() {
+fn host_only_traces_have_figures_to_compare() {
     let mut builder = TraceBuilder::default();
     let main = builder.thread(1, 1, "main");
     builder.span(main, Nanos(0), Nanos(50), "aten::mm", category::OPERATION);
@@ -165,12 +165,12 @@ fn traces_of_the_host_alone_have_figures_to_compare() {
 }
 
 #[test]
-fn a_stage_projected_to_a_stream_is_no_work() {
+fn a_stage_projected_onto_a_stream_is_not_device_work() {
     assert!(top(&nested()).operations.iter().all(|operation| operation.name != "step"));
 }
 
 #[test]
-fn a_function_that_calls_itself_launches_its_work_once() {
+fn a_recursive_function_counts_its_launched_work_once() {
     let mut builder = TraceBuilder::default();
     let main = builder.thread(1, 1, "main");
     let stream = builder.stream(1, 7, "stream 7");
@@ -184,7 +184,7 @@ fn a_function_that_calls_itself_launches_its_work_once() {
 }
 
 #[test]
-fn kinds_of_the_host_are_told_apart() {
+fn host_spans_have_kinds() {
     let mut builder = TraceBuilder::default();
     let main = builder.thread(1, 1, "main");
     let kinds = [
@@ -206,7 +206,7 @@ fn kinds_of_the_host_are_told_apart() {
 
 proptest! {
     #[test]
-    fn own_times_of_the_host_add_up_and_what_is_launched_is_never_more_than_devices_worked(
+    fn host_self_times_add_up_and_launched_time_never_exceeds_busy_time(
         spans in prop::collection::vec((0_u64..500, 1_u64..200, 0_usize..3), 1..20),
         kernels in prop::collection::vec((0_u64..500, 0_u64..90, 0_usize..20, 0_usize..2), 1..20),
     ) {

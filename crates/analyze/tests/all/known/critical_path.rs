@@ -77,7 +77,7 @@ fn check(what: &str, change: impl Fn(&'static str) -> (Change, Changes)) {
 }
 
 #[test]
-fn a_program_without_its_syncs_takes_what_was_predicted() {
+fn removing_syncs_takes_the_predicted_time() {
     check("without sync", |_| {
         let changes = Changes { without_sync: true, ..Changes::default() };
         (Change { without_sync: true, ..Change::default() }, changes)
@@ -85,7 +85,7 @@ fn a_program_without_its_syncs_takes_what_was_predicted() {
 }
 
 #[test]
-fn a_program_with_faster_kernels_takes_what_was_predicted() {
+fn faster_kernels_take_the_predicted_time() {
     check("faster", |kernel| {
         let changes = Changes { faster: vec![(kernel.to_owned(), 2.0)], ..Changes::default() };
         (Change { faster: Some((kernel, 2)), ..Change::default() }, changes)
@@ -93,7 +93,7 @@ fn a_program_with_faster_kernels_takes_what_was_predicted() {
 }
 
 #[test]
-fn a_program_with_hidden_copies_takes_what_was_predicted() {
+fn hiding_copies_takes_the_predicted_time() {
     check("hidden copies", |_| {
         let changes = Changes { hide_copies: true, ..Changes::default() };
         (Change { hide_copies: true, ..Change::default() }, changes)
@@ -101,7 +101,7 @@ fn a_program_with_hidden_copies_takes_what_was_predicted() {
 }
 
 #[test]
-fn copies_that_the_host_stages_cost_a_short_call_once_they_are_hidden() {
+fn hidden_pageable_copies_still_cost_a_short_call() {
     let kernel = Op::Kernel { stream: 0, time: 400 * US, name: "ampere_gemm", call: 5 * US, grid: None };
     let copy = Op::Staged { stream: 0, staging: 900 * US, time: 20 * US };
     let program: Vec<Op> = (0..50).flat_map(|_| [copy.clone(), kernel.clone()]).collect();
@@ -112,7 +112,7 @@ fn copies_that_the_host_stages_cost_a_short_call_once_they_are_hidden() {
 }
 
 #[test]
-fn a_program_without_data_loading_takes_what_was_predicted() {
+fn removing_data_loading_takes_the_predicted_time() {
     check("without loading", |_| {
         let changes = Changes { without_loading: true, ..Changes::default() };
         (Change { without_loading: true, ..Change::default() }, changes)
@@ -120,7 +120,7 @@ fn a_program_without_data_loading_takes_what_was_predicted() {
 }
 
 #[test]
-fn several_changes_at_once_take_what_was_predicted() {
+fn several_changes_together_take_the_predicted_time() {
     check("all", |kernel| {
         let changes = Changes {
             without_sync: true,
@@ -149,7 +149,7 @@ fn the_parts_of_the_path_add_up_to_the_recorded_time() {
 }
 
 #[test]
-fn what_bounds_a_program_is_most_of_its_path() {
+fn the_limiting_kind_is_most_of_the_path() {
     let kernel = |time| Op::Kernel { stream: 0, time, name: "ampere_gemm", call: 5 * US, grid: None };
     let share = |program: &[Op], is_wanted: fn(PathKind) -> bool| {
         let answer = critical_path(&run(&[0, 0], program, Change::default()).0, &Changes::default()).unwrap();

@@ -277,7 +277,7 @@ const PAIRS: [(&str, &str); 8] = [
 ];
 
 #[test]
-fn planted_faults_are_found_first_and_healthy_programs_have_none() {
+fn planted_faults_are_found_first_and_healthy_programs_have_no_findings() {
     let mut missed: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     let mut wrong: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     let (mut hits, mut reported, mut all, mut count) = (0, 0, 0, 0);
@@ -322,7 +322,7 @@ fn planted_faults_are_found_first_and_healthy_programs_have_none() {
 }
 
 #[test]
-fn the_gain_of_a_fault_is_what_the_program_without_it_saves() {
+fn the_gain_of_a_fault_equals_the_time_saved_without_it() {
     for (fault, change) in [
         ("sync-in-loop", Change { without_sync: true, ..Change::default() }),
         ("data-loading", Change { without_loading: true, ..Change::default() }),

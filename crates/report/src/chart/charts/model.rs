@@ -53,7 +53,7 @@ mod tests {
     use crate::chart::Point;
 
     #[test]
-    fn the_title_names_what_was_measured_and_nothing_else() {
+    fn the_title_names_only_measured_quantities() {
         let line = || vec![Line::new("tiny, inference", vec![Point::measured(512.0, 1e6)])];
         let title = |models: &Models| model_performance(models).unwrap().title;
         let time = Models { time_ns: line(), ..Models::default() };
