@@ -44,7 +44,7 @@ pub struct Evidence {
     pub start_ns: u64,
     /// When it ended.
     pub end_ns: u64,
-    /// The source line, `train.py:88 in step`, if Python stacks, samples or marks give it.
+    /// The source line, `train.py:88 in step`, if Python stacks, samples or marks contain it.
     pub line: Option<String>,
 }
 

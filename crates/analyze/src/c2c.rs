@@ -31,7 +31,7 @@ pub struct JoinedStages {
     pub last_token_prefill: Vec<Nanos>,
     /// Decode steps.
     pub steps: Vec<Nanos>,
-    /// Reading a token, the first one behind the prompt.
+    /// Reading a sampled token, the first one after the prompt.
     pub sampling: Vec<Nanos>,
 }
 
@@ -50,11 +50,14 @@ impl JoinedStages {
 /// The iterations of a trace that have such stages, in order. Stages of the device are used if there are any; the teacher
 /// may run on another stream.
 pub fn joined_stages(trace: &Trace) -> Vec<JoinedStages> {
-    let tracks = tracks(trace);
-    let Some(own) = tracks.iter().copied().find(|track| has_iterations(trace, *track)) else { return Vec::new() };
-    let mut iterations = ValueKind::default();
-    iterations.add_own(trace, own);
     let is_thread = |track: TrackId| trace.track(track).kind == TrackKind::Thread;
+    let (mut tracks, threads): (Vec<TrackId>, Vec<_>) =
+        trace.tracks().map(|(id, _)| id).partition(|id| !is_thread(*id));
+    tracks.extend(threads);
+    let has_iterations = |track: &TrackId| trace.spans_on(*track).any(|span| is_iteration(&span));
+    let Some(own) = tracks.iter().copied().find(has_iterations) else { return Vec::new() };
+    let mut iterations = Iterations::default();
+    iterations.add_own(trace, own);
     if !is_thread(own) {
         let others = tracks.into_iter().filter(|track| *track != own && !is_thread(*track));
         others.for_each(|track| iterations.add_second_stream(trace, track));
@@ -62,21 +65,9 @@ pub fn joined_stages(trace: &Trace) -> Vec<JoinedStages> {
     iterations.found.into_iter().map(|(_, iteration)| iteration).filter(|iteration| !iteration.is_empty()).collect()
 }
 
-/// The tracks, those of devices first.
-fn tracks(trace: &Trace) -> Vec<TrackId> {
-    let mut tracks: Vec<(bool, TrackId)> =
-        trace.tracks().map(|(id, track)| (track.kind == TrackKind::Thread, id)).collect();
-    tracks.sort_by_key(|(is_host, _)| *is_host);
-    tracks.into_iter().map(|(_, id)| id).collect()
-}
-
-fn has_iterations(trace: &Trace, track: TrackId) -> bool {
-    trace.spans_on(track).any(|span| is_iteration(&span))
-}
-
 /// Iterations by start time.
 #[derive(Default)]
-struct ValueKind {
+struct Iterations {
     found: Vec<(Nanos, JoinedStages)>,
 }
 
@@ -89,7 +80,7 @@ struct Place {
     is_in_step: bool,
 }
 
-impl ValueKind {
+impl Iterations {
     /// The iterations of a track and the spans in them; parents come before children.
     fn add_own(&mut self, trace: &Trace, track: TrackId) {
         let mut places: HashMap<SpanId, Place> = HashMap::new();
@@ -112,10 +103,8 @@ impl ValueKind {
     /// Spans on another stream during an iteration.
     fn add_second_stream(&mut self, trace: &Trace, track: TrackId) {
         for span in trace.spans_on(track).filter(|span| !span.is_open) {
-            let behind = self.found.partition_point(|(start, _)| *start <= span.start);
-            let Some((start, iteration)) = behind.checked_sub(1).and_then(|at| self.found.get_mut(at)) else {
-                continue;
-            };
+            let started = self.found.partition_point(|(start, _)| *start <= span.start);
+            let Some((start, iteration)) = self.found[..started].last_mut() else { continue };
             if span.start < start.saturating_add(iteration.total) && span.name.starts_with(TEACHER) {
                 iteration.add(span.name, span.duration, false);
             }

@@ -40,7 +40,7 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// The text behind a key; empty if there is none.
+    /// The text of a key; empty if there is none.
     pub(crate) fn get(&self, key: &str) -> &'static str {
         self.lines.iter().find(|(known, _)| *known == key).map_or("", |(_, text)| text)
     }

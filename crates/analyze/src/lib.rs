@@ -26,7 +26,7 @@ pub use self::{
     account::{Account, Accounts, By, Dividing, Entry, EntryKind, LapsCovered, NoAccount, Owner, accounts},
     against::{PromptAgainst, TextAgainst, against_text},
     bottleneck::{Bottleneck, Evidence, Fix, Gain, Reported, Severity},
-    by_case::{CaseId, Trouble, TroubleKind, grouped},
+    by_case::{CaseId, Trouble, TroubleKind, distinct, grouped},
     c2c::{JoinedStages, joined_stages},
     cases::{CaseFigures, Cases, Course, MeasuredFigures, MetricFigures, StateFigures, cases},
     check::findings,
@@ -50,7 +50,7 @@ pub use self::{
     gap_cause::{Cause, Gap, LAUNCH, TURNAROUND},
     gap_verdict::{BUSY, Basis, HostSplit, LEAST_EXTENT, LEAST_WORK, Verdict, VerdictKind},
     gaps::{DeviceGaps, Gaps, HostTime, LapIdle, LongGap, NoGaps, Part, PartKind, gaps},
-    group::Group,
+    group::{Group, mangled_path},
     host_tree::HostPlace,
     lap_unit::{LapSource, LapTime, LapUnit, MOST_LAPS, NoLaps, counted},
     laps::{
@@ -60,7 +60,7 @@ pub use self::{
     launch_figures::{Delay, LaunchFigures},
     limits::{Bound, Limits, limits},
     measured::{Measured, measured},
-    note::{Note, capital, plural},
+    note::{Note, capital, first_few, plural},
     offload::{
         AUDIO_OF_A_TOKEN, BUFFERS, Conclusion, Expected, Experiment, ExperimentLimits, HIT, LEAST_TOKENS, Minimum,
         Offload, OffloadFacts, OffloadedLayer, PassKind, Prefetch, Rates, Sizes, Step as ReplayStep, Thresholds, Token,
@@ -70,8 +70,8 @@ pub use self::{
     overlap::{DeviceOverlap, Family, Overlap, Path, Traffic, overlap},
     overview::{Overview, Waits, not_recorded, overview},
     profiling::{
-        ColdRun, FAR_FROM_LIMIT, KeyFinding, LossCurve, Mode, NamedRun, Part as ProfilingPart, Passes, ProfiledRun,
-        Profiling, RUN_AXIS, TrainingCost, profiling,
+        ColdRun, FAR_FROM_LIMIT, KeyFinding, LossCurve, Mode, NamedRun, Part as ProfilingPart, ProfiledRun, Profiling,
+        RUN_AXIS, TrainingCost, profiling, with_pass,
     },
     python_lines::{LineShare, LineShares, wait_lines},
     ranks::{

@@ -1,4 +1,4 @@
-//! A note: one line under an answer. `laptime explain ID` prints the rule behind it.
+//! A note: one line under an answer. `laptime explain ID` prints its rule.
 
 use std::fmt;
 
@@ -30,6 +30,15 @@ impl fmt::Display for Note {
 pub fn plural<N: Copy + fmt::Display + TryInto<u64>>(count: N, one: &str, many: &str) -> String {
     let is_one = count.try_into().is_ok_and(|count| count == 1);
     format!("{count} {}", if is_one { one } else { many })
+}
+
+/// The first few names, and how many more there are: `a, b and 3 more`.
+pub fn first_few(names: impl IntoIterator<Item = String>, most: usize) -> String {
+    let mut names: Vec<String> = names.into_iter().collect();
+    let more = names.len().saturating_sub(most);
+    names.truncate(most);
+    let listed = names.join(", ");
+    if more == 0 { listed } else { format!("{listed} and {more} more") }
 }
 
 /// A sentence with a capital first letter.

@@ -129,8 +129,7 @@ pub fn offload(trace: &Trace, facts: OffloadFacts, thresholds: Thresholds) -> Op
     let tokens = tokens::tokens(&found);
     let cold = usize::from(tokens.len() >= LEAST_TOKENS);
     let counted = &tokens[cold..];
-    let passes = found.passes.iter().filter(|(_, pass)| pass.token.is_some_and(|token| token >= cold));
-    let layers = layers(passes.map(|((_, layer), pass)| (*layer, pass)));
+    let layers = layers(&found, cold);
     if layers.is_empty() {
         return None;
     }

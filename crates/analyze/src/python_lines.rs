@@ -8,7 +8,7 @@ use crate::fields::text;
 use crate::idle_pieces::{IdleKind, Piece};
 use crate::{devices::DeviceWork, host_tree::is_loading, intervals::Stretches, timeline::Timeline, units::per_cent};
 
-/// A line is named if at least this many samples stand behind it.
+/// A line is named if it has at least this many samples.
 pub const LEAST_SAMPLES: u64 = 30;
 
 /// Lines that are named at most.
@@ -112,9 +112,14 @@ const MOST_OUTWARDS: usize = 256;
 type Thread = (u32, i64);
 
 fn thread_of(trace: &Trace, track: TrackId) -> Option<Thread> {
+    number_of(trace, track).filter(|_| trace.track(track).kind == TrackKind::Thread)
+}
+
+/// The thread that a track is about.
+fn number_of(trace: &Trace, track: TrackId) -> Option<Thread> {
     let track = trace.track(track);
     let process = trace.processes().position(|(id, _)| id == track.process)?;
-    (track.kind == TrackKind::Thread).then_some((process as u32, track.number?))
+    Some((process as u32, track.number?))
 }
 
 /// The tracks with samples, by the thread that was sampled.
@@ -122,12 +127,7 @@ fn sampled_threads(trace: &Trace) -> HashMap<Thread, TrackId> {
     let Some(sample) = trace.known_name(PYTHON_SAMPLE) else { return HashMap::new() };
     let is_sampled = |id: TrackId| trace.marks_on(id).next().is_some_and(|mark| mark.category == trace.name(sample));
     let lanes = trace.tracks().filter(|(id, track)| track.kind == TrackKind::Lane && is_sampled(*id));
-    lanes
-        .filter_map(|(id, track)| {
-            let process = trace.processes().position(|(process, _)| process == track.process)?;
-            Some(((process as u32, track.number?), id))
-        })
-        .collect()
+    lanes.filter_map(|(id, _)| Some((number_of(trace, id)?, id))).collect()
 }
 
 fn line_shares(trace: &Trace, track: TrackId, time: &Stretches, what: String) -> Option<LineShares> {
@@ -200,7 +200,7 @@ mod tests {
         sampled_after(0, idle, at)
     }
 
-    /// The same after a kernel and a library that takes so many samples to load.
+    /// The same after a kernel and a library load of this many samples.
     fn sampled_after(loading: u64, idle: usize, at: impl Fn(usize) -> &'static str) -> Trace {
         let mut builder = TraceBuilder::default();
         let main = builder.thread(5, 11, "main");
@@ -223,7 +223,7 @@ mod tests {
             let call = builder.span(main, Nanos(start), Nanos(MS), "cudaLaunchKernel", category::RUNTIME);
             let kernel = builder.span(stream, Nanos(start + MS), Nanos(10 * MS), "gemm", category::KERNEL);
             builder.flow(call, kernel);
-            // While the device works the thread is elsewhere: that counts for nothing.
+            // While the device works, the thread is elsewhere, which does not count.
             builder.mark(lane, Nanos(start + 5 * MS), "other.py:1 in f", PYTHON_SAMPLE);
             if turn < idle {
                 let mark = builder.mark(lane, Nanos(start + 15 * MS), at(turn), PYTHON_SAMPLE);

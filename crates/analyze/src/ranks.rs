@@ -255,7 +255,7 @@ fn link_limit(traces: &[RankTrace], communicator: &Communicator) -> Option<f64> 
         .then(|| HOST_LINKS.iter().find(|(name, _)| gpu.contains(name)).map(|(_, rate)| *rate))?
 }
 
-/// Ranks whose clocks nothing aligns.
+/// Ranks whose clocks could not be aligned.
 fn note_clocks(traces: &[RankTrace], clocks: &[RankClock], notes: &mut Vec<Note>) {
     let mut groups: HashMap<u32, usize> = HashMap::new();
     clocks.iter().for_each(|clock| *groups.entry(clock.group).or_default() += 1);

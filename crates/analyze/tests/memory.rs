@@ -18,7 +18,7 @@ const BYTES: usize = 32;
 /// What tables of names, threads and stages may need.
 const FIXED: usize = 1 << 20;
 
-/// A trace of tiny spans with some names, whose place in time follows from their number.
+/// A trace of tiny spans with some names, whose start follows from their index.
 fn trace(threads: i64, place: impl Fn(u64) -> (u64, u64)) -> Trace {
     let mut builder = TraceBuilder::default();
     let tracks: Vec<TrackId> = (0..threads).map(|number| builder.thread(1, number, "worker")).collect();

@@ -73,13 +73,13 @@ fn findings(answer: &Profiling) -> (String, String) {
     let main = all.next().map_or_else(String::new, |first| {
         let next =
             first.next.map_or_else(String::new, |next| format!("<p class=\"try\"><b>Try</b>: {}</p>", prose(&next)));
-        let (said, rule) = (prose(&first.said), escape(first.rule));
-        format!("<div class=\"main normal\"><p class=\"headline\">{said} <code>[{rule}]</code></p>{next}</div>\n")
+        let (text, rule) = (prose(&first.text), escape(first.rule));
+        format!("<div class=\"main normal\"><p class=\"headline\">{text} <code>[{rule}]</code></p>{next}</div>\n")
     });
     let rest: String = all
         .map(|found| {
             let next = found.next.map_or_else(String::new, |next| format!(" Try: {}", prose(&next)));
-            format!("<li><code>[{}]</code> {}{next}</li>\n", escape(found.rule), prose(&found.said))
+            format!("<li><code>[{}]</code> {}{next}</li>\n", escape(found.rule), prose(&found.text))
         })
         .collect();
     (main, if rest.is_empty() { rest } else { format!("<ul class=\"findings\">\n{rest}</ul>\n") })

@@ -7,7 +7,7 @@
 /// The most decimals, so that one tiny value does not widen a column.
 const DECIMALS: usize = 3;
 
-/// A unit, and how many of the stored unit it holds.
+/// A unit, and its size in stored units.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Unit {
     pub(crate) name: &'static str,

@@ -173,7 +173,7 @@ fn inferno_options<'a>(options: &FlameOptions, total: u64) -> Options<'a> {
     inferno
 }
 
-/// Chooses the largest unit of which the total has 10,000: inferno rounds
+/// Chooses the largest unit in which the total is at least 10,000: inferno rounds
 /// to whole units before it computes percentages, which are then exact to 0.01.
 fn time_unit(total: u64) -> (String, f64) {
     let units = [("s", 1_000_000_000), ("ms", 1_000_000), ("µs", 1_000)];

@@ -5,32 +5,34 @@
 
 use std::borrow::Cow;
 
+use laptime_analyze::mangled_path;
+
 use crate::visible::{shorten, width};
 
 /// The most columns of a name.
 pub(crate) const LONGEST: usize = 60;
 
-/// Shortens a name to `room` columns; a name that fits is unchanged.
+/// Shortens a name to `space` columns; a name that fits is unchanged.
 ///
 /// The least useful parts are removed first: the return type and the parameters, nested template arguments, namespaces
 /// (for Python functions, folders), then the end.
-pub fn short(name: &str, room: usize) -> Cow<'_, str> {
-    if name.len() <= room || width(name) <= room {
+pub fn short(name: &str, space: usize) -> Cow<'_, str> {
+    if name.len() <= space || width(name) <= space {
         return Cow::Borrowed(name);
     }
     if let Some(task) = task(name) {
-        return Cow::Owned(shorten(&task, room).into_owned());
+        return Cow::Owned(shorten(&task, space).into_owned());
     }
     let steps = [without_parameters, without_inner_arguments, without_qualifiers];
     let mut name = demangled(name).map_or_else(|| Cow::Borrowed(without_folders(name)), Cow::Owned);
     if is_code(&name) {
         for step in steps {
-            if width(&name) > room {
+            if width(&name) > space {
                 name = Cow::Owned(step(&name));
             }
         }
     }
-    if width(&name) <= room { name } else { Cow::Owned(shorten(&name, room).into_owned()) }
+    if width(&name) <= space { name } else { Cow::Owned(shorten(&name, space).into_owned()) }
 }
 
 /// The functor of a PyTorch kernel that applies it to the elements of a tensor: `MulFunctor in elementwise_kernel`.
@@ -76,20 +78,8 @@ fn without_folders(name: &str) -> &str {
 
 /// The names in a mangled name, without arguments: `_ZN5aiter3addIfEEvv` is `aiter::add<…>`.
 fn demangled(name: &str) -> Option<String> {
-    let mangled = name.strip_prefix("_Z")?;
-    let is_nested = mangled.starts_with('N');
-    let mut rest = mangled.trim_start_matches(['N', 'K', 'L']);
-    let mut parts: Vec<&str> = Vec::new();
-    while parts.is_empty() || is_nested {
-        let digits = rest.len() - rest.trim_start_matches(|letter: char| letter.is_ascii_digit()).len();
-        let Ok(length) = rest[..digits].parse::<usize>() else { break };
-        let part = rest[digits..].get(..length)?;
-        rest = &rest[digits + length..];
-        parts.push(part);
-    }
-    parts.retain(|part| !part.starts_with("_GLOBAL__N_"));
-    let arguments = if rest.starts_with('I') { "<…>" } else { "" };
-    (!parts.is_empty()).then(|| parts.join("::") + arguments)
+    let (path, rest) = mangled_path(name)?;
+    Some(if rest.starts_with('I') { path + "<…>" } else { path })
 }
 
 fn without_parameters(name: &str) -> String {
@@ -239,8 +229,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_name_fits_any_width(name in "(void )?([a-z:<>(){} ,*層_-]|operator|_ZN3abc|::){0,40}", room in 0_usize..50) {
-            prop_assert!(width(&short(&name, room)) <= room);
+        fn any_name_fits_any_width(name in "(void )?([a-z:<>(){} ,*層_-]|operator|_ZN3abc|::){0,40}", space in 0_usize..50) {
+            prop_assert!(width(&short(&name, space)) <= space);
         }
     }
 }

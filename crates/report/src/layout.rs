@@ -67,12 +67,12 @@ fn scale(table: &Table, column: &Column) -> Scale {
 
 /// Writes one value on its own, unit included: `84.12 ms`.
 pub fn single(cell: &Cell) -> String {
-    let scale = Scale::of([cell].into_iter());
-    let text = scale.write(cell);
-    match scale.unit_name(cell) {
-        Some(unit) => format!("{text} {unit}"),
-        None => text,
-    }
+    OneUnit::of([cell].into_iter()).write(cell)
+}
+
+/// A count with its noun: `counted(1234, "launch", "launches")` is `1,234 launches`.
+pub(crate) fn counted(count: u64, one: &str, many: &str) -> String {
+    format!("{} {}", figures::count(count), if count == 1 { one } else { many })
 }
 
 /// Writes values in a common unit, so that they can be compared: `18.40 GiB`, `5.900 GiB`.

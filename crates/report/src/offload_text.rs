@@ -96,10 +96,6 @@ pub struct OffloadConfiguration {
 }
 
 impl OffloadConfiguration {
-    fn stay(&self) -> String {
-        stay_label(self.is_gpu, self.gpu_layers, self.layers)
-    }
-
     fn clearing(&self) -> String {
         match self.cache_clear_interval {
             Some(1) => "every copy".to_owned(),
@@ -112,20 +108,21 @@ impl OffloadConfiguration {
         match (self.is_gpu, self.emulated_gbps) {
             (true, _) => "host memory".to_owned(),
             (false, None) => "a file, read as fast as it can be".to_owned(),
-            (false, Some(rate)) => format!("a file, behind an emulated link of {rate} GB/s"),
+            (false, Some(rate)) => format!("a file, over an emulated link of {rate} GB/s"),
         }
     }
 }
 
 /// Without a GPU, no text mentions one.
-fn stay_label(is_gpu: bool, stay: u64, layers: u64) -> String {
-    format!("Layers {}: {stay}/{layers}", if is_gpu { "on GPU" } else { "in memory" })
+fn resident_label(is_gpu: bool, resident: u64, layers: u64) -> String {
+    format!("Layers {}: {resident}/{layers}", if is_gpu { "on GPU" } else { "in memory" })
 }
 
 /// The configuration, before a run.
 pub fn offload_configuration(info: &OffloadConfiguration) -> String {
     let word = |yes: bool| if yes { "True" } else { "False" };
-    let mut lines = vec![format!("Enabled: {}", word(info.enabled)), info.stay()];
+    let resident = resident_label(info.is_gpu, info.gpu_layers, info.layers);
+    let mut lines = vec![format!("Enabled: {}", word(info.enabled)), resident];
     if info.enabled {
         lines.extend([
             format!("Pin memory: {}", word(info.pin_memory)),
@@ -149,32 +146,37 @@ fn bytes(count: u64) -> String {
 
 /// The expected time of a token, before a run.
 pub fn expected_timing(info: &Expected) -> String {
-    let mut lines: Vec<String> =
-        expected_rows(info).into_iter().map(|(label, time)| format!("{label:<26} {:>10.2} ms", time / 1e6)).collect();
+    let line = |(label, time): (&str, f64)| format!("{label:<26} {:>10.2} ms", time / 1e6);
+    let mut lines: Vec<String> = TIMES.into_iter().zip(expected_times(info)).map(line).collect();
     lines.push("From sizes and from what `laptime peaks` measured.".to_owned());
     block("EXPECTED TIMING (per token)", &lines)
 }
 
-fn expected_rows(info: &Expected) -> [(&'static str, f64); 8] {
-    [
-        ("Resident compute", info.resident_compute),
-        ("Offloaded wait", info.offloaded_wait),
-        ("Offloaded compute", info.offloaded_compute),
-        ("Release", info.release),
-        ("Transformer total", info.transformer),
-        ("Diffusion", info.diffusion),
-        ("Other", info.other),
-        ("Total", info.total),
-    ]
+/// The times of a token, expected and measured.
+const TIMES: [&str; 8] = [
+    "Resident compute",
+    "Offloaded wait",
+    "Offloaded compute",
+    "Release",
+    "Transformer total",
+    "Diffusion",
+    "Other",
+    "Total",
+];
+
+fn expected_times(info: &Expected) -> [f64; 8] {
+    let layers = [info.resident_compute, info.offloaded_wait, info.offloaded_compute, info.release];
+    let [compute, wait, offloaded, release] = layers;
+    [compute, wait, offloaded, release, info.transformer, info.diffusion, info.other, info.total]
 }
 
 /// The time of a token, next to the expected time and the lower bound.
 pub fn time_breakdown(answer: &Offload) -> String {
-    let expected = answer.expected.as_ref().map(expected_rows);
+    let expected = answer.expected.as_ref().map(expected_times);
     let mut lines = vec![format!("{:<26} {:>13} {:>13}", "", "measured (ms)", "expected (ms)")];
-    for (at, (label, time)) in measured_rows(answer).into_iter().enumerate() {
-        let beside = expected.as_ref().map_or_else(String::new, |rows| format!("{:.2}", rows[at].1 / 1e6));
-        lines.push(format!("{label:<26} {:>13.2} {beside:>13}", time / 1e6).trim_end().to_owned());
+    for (at, (label, time)) in TIMES.into_iter().zip(measured_times(answer)).enumerate() {
+        let expected = expected.map_or_else(String::new, |times| format!("{:.2}", times[at] / 1e6));
+        lines.push(format!("{label:<26} {:>13.2} {expected:>13}", time / 1e6).trim_end().to_owned());
     }
     let (least, wraps) = (&answer.minimum, answer.facts.wraps());
     let ms = |nanos: u64| nanos as f64 / 1e6;
@@ -187,29 +189,19 @@ pub fn time_breakdown(answer: &Offload) -> String {
         if wraps { ", wrap" } else { "" }
     ));
     lines.push(format!("Perfect overlap would save: {:.2} ms per token", ms(least.saves(wraps))));
-    lines.extend(answer.facts.is_emulated().then(|| format!("Link: emulated{}", rate_of(answer))));
+    let rate = answer.facts.link_gbps.map_or_else(String::new, |rate| format!(", {rate} GB/s"));
+    lines.extend(answer.facts.is_emulated().then(|| format!("Link: emulated{rate}")));
     block("TIME BREAKDOWN (per token)", &lines)
 }
 
-fn rate_of(answer: &Offload) -> String {
-    answer.facts.link_gbps.map_or_else(String::new, |rate| format!(", {rate} GB/s"))
-}
-
-fn measured_rows(answer: &Offload) -> [(&'static str, f64); 8] {
-    let usual = &answer.usual;
+fn measured_times(answer: &Offload) -> [f64; 8] {
+    let (usual, total) = (&answer.usual, answer.length.median);
     let diffusion = answer.part(TokenPart::Diffusion).unwrap_or(0.0);
     let passes = answer.parts.iter().filter(|(part, _)| part.is_transformer());
     let transformer: f64 = passes.map(|(_, figures)| figures.median).sum();
-    [
-        ("Resident compute", (usual.compute - usual.offloaded).max(0.0)),
-        ("Offloaded wait", usual.exposed),
-        ("Offloaded compute", usual.offloaded),
-        ("Release", usual.released),
-        ("Transformer total", transformer),
-        ("Diffusion", diffusion),
-        ("Other", (answer.length.median - transformer - diffusion).max(0.0)),
-        ("Total", answer.length.median),
-    ]
+    let resident = (usual.compute - usual.offloaded).max(0.0);
+    let other = (total - transformer - diffusion).max(0.0);
+    [resident, usual.exposed, usual.offloaded, usual.released, transformer, diffusion, other, total]
 }
 
 /// The summary of a generation; unknown values are left out.
@@ -241,7 +233,7 @@ pub struct Generation {
     pub exposed_ns: Option<f64>,
     /// The time of a copy, in nanoseconds.
     pub copy_ns: Option<f64>,
-    /// The number of generations behind these medians.
+    /// The number of generations that the medians are over.
     pub iterations: usize,
 }
 
@@ -274,7 +266,7 @@ pub fn generation_summary(info: &Generation) -> String {
         let all = device.saturating_add(host);
         lines.push(String::new());
         lines.push("Offloading:".to_owned());
-        lines.push(format!("  {}", stay_label(info.is_gpu, device, all)));
+        lines.push(format!("  {}", resident_label(info.is_gpu, device, all)));
         lines.push(format!("  Layers {}: {host}/{all}", if info.is_gpu { "on CPU" } else { "in a file" }));
         lines.extend(info.emulated_gbps.map(|rate| format!("  Link: emulated, {rate} GB/s")));
         lines.extend(info.exposed_ns.map(|time| format!("  Transfer overhead: {:.2} ms", time / 1e6)));

@@ -250,7 +250,7 @@ pub enum Cell {
     Tree {
         /// How many ancestors the node has.
         depth: usize,
-        /// What people see, behind the guides of the tree; shortened like a name.
+        /// What people see, after the guides of the tree; shortened like a name.
         label: String,
         /// What machines see.
         path: String,

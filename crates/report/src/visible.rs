@@ -5,7 +5,6 @@
 //! lengths are counted in terminal columns.
 
 use std::borrow::Cow;
-use std::fmt::Write;
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
@@ -33,15 +32,11 @@ fn escape(text: &str, is_escaped: impl Fn(char) -> bool) -> Cow<'_, str> {
             '\n' => shown.push_str("\\n"),
             '\r' => shown.push_str("\\r"),
             '\t' => shown.push_str("\\t"),
-            char if char.is_ascii_control() => push(&mut shown, format_args!("\\x{:02x}", char as u32)),
-            char => push(&mut shown, format_args!("\\u{{{:x}}}", char as u32)),
+            char if char.is_ascii_control() => shown += &format!("\\x{:02x}", char as u32),
+            char => shown += &format!("\\u{{{:x}}}", char as u32),
         }
     }
     Cow::Owned(shown)
-}
-
-fn push(text: &mut String, escape: std::fmt::Arguments<'_>) {
-    text.write_fmt(escape).expect("writing to a string cannot fail");
 }
 
 /// Whether a character is a control, a line separator, a direction mark,

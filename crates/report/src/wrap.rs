@@ -9,20 +9,20 @@ pub(crate) const NO_BREAK: &str = "\u{a0}";
 const UNITS: [&str; 14] =
     ["%", "ns", "µs", "ms", "s", "B", "KiB", "MiB", "GiB", "TiB", "GB", "GB/s", "GFLOP/s", "CPUs"];
 
-/// Breaks a sentence into lines of at most `room` columns, between words if possible. A number and its unit stay on one
+/// Breaks a sentence into lines of at most `space` columns, between words if possible. A number and its unit stay on one
 /// line.
-pub fn wrap(sentence: &str, room: usize) -> Vec<String> {
+pub fn wrap(sentence: &str, space: usize) -> Vec<String> {
     let sentence = with_units(sentence);
     let mut lines = vec![String::new()];
     let mut used = 0;
     for mut word in sentence.split(' ').filter(|word| !word.is_empty()) {
-        if used > 0 && used + 1 + width(word) > room {
+        if used > 0 && used + 1 + width(word) > space {
             lines.push(String::new());
             used = 0;
         }
-        while width(word) > room {
+        while width(word) > space {
             let first = word.chars().next().map_or(0, char::len_utf8);
-            let (start, rest) = word.split_at(head(word, room).len().max(first));
+            let (start, rest) = word.split_at(head(word, space).len().max(first));
             lines.extend([start.to_owned(), String::new()]);
             word = rest;
         }

@@ -19,7 +19,7 @@ pub struct FindingLimits {
 pub enum NoLimit {
     /// No finding with a threshold has this id; the nearest ids are in the list of all.
     NoSuchFinding(String),
-    /// The value is no share from 0 to 1.
+    /// The value is not a share from 0 to 1.
     NoShare(String),
 }
 

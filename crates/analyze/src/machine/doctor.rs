@@ -83,8 +83,7 @@ impl Doctor {
         match self.finest {
             None => "This build is not optimised, so its timings are meaningless.".to_owned(),
             Some(share) if share > COARSEST => {
-                let limit = figures::rounded_up(COARSEST);
-                let share = figures::rounded_up(share);
+                let [share, limit] = [share, COARSEST].map(figures::rounded_up);
                 format!("This machine is too noisy to compare runs: about {share} % noise (limit {limit} %).")
             }
             Some(share) => {
@@ -126,8 +125,8 @@ pub fn doctor(patient: &Patient<'_>) -> Doctor {
 
 fn finest(noise: &Noise) -> f64 {
     let watches = [Some(&noise.alone), noise.together.as_ref()];
-    let heard = watches.into_iter().flatten().flat_map(|watch| [watch.lost_share(), watch.pace_spread]);
-    heard.flatten().fold(FINEST, f64::max)
+    let shares = watches.into_iter().flatten().flat_map(|watch| [watch.lost_share(), watch.pace_spread]);
+    shares.flatten().fold(FINEST, f64::max)
 }
 
 #[cfg(test)]
@@ -170,7 +169,7 @@ mod tests {
     }
 
     /// The checks that are not good.
-    fn text_of(doctor: &Doctor) -> Vec<(&'static str, Level)> {
+    fn failed(doctor: &Doctor) -> Vec<(&'static str, Level)> {
         let checks = doctor.checks.iter().filter(|check| check.level != Level::Good);
         checks.map(|check| (check.word, check.level)).collect()
     }
@@ -179,7 +178,7 @@ mod tests {
     fn a_quiet_machine_passes_all_checks_without_advice() {
         let (environment, noise) = quiet();
         let doctor = examined(&environment, &noise);
-        assert_eq!((text_of(&doctor), doctor.level()), (vec![], Level::Good));
+        assert_eq!((failed(&doctor), doctor.level()), (vec![], Level::Good));
         assert!(doctor.checks.iter().all(|check| check.next.is_none() && check.meaning.is_none()));
         assert_eq!(doctor.verdict(), "Differences of about 1 % and more can be measured on this machine.");
     }
@@ -189,7 +188,7 @@ mod tests {
         let (mut environment, noise) = quiet();
         environment.build = Build { profile: "debug".into(), opt_level: "0".into(), ..Build::default() };
         let doctor = examined(&environment, &noise);
-        assert_eq!((text_of(&doctor), doctor.finest), (vec![("build", Level::Bad)], None));
+        assert_eq!((failed(&doctor), doctor.finest), (vec![("build", Level::Bad)], None));
         assert_eq!(doctor.verdict(), "This build is not optimised, so its timings are meaningless.");
         assert!(!doctor.is_fit());
     }
@@ -203,7 +202,7 @@ mod tests {
             Some(StallStats { threads: 2, watched_ns: 1_000, lost_ns: 45, gaps: 1, ..StallStats::default() });
         let doctor = examined(&environment, &noise);
         assert_eq!(doctor.verdict(), "Differences of about 4.5 % and more can be measured on this machine.");
-        assert_eq!(text_of(&doctor), [("speed, 1 thread", Level::Doubt), ("interruptions, all threads", Level::Doubt)]);
+        assert_eq!(failed(&doctor), [("speed, 1 thread", Level::Doubt), ("interruptions, all threads", Level::Doubt)]);
     }
 
     #[test]
@@ -232,9 +231,9 @@ mod tests {
         let doctor = doctor(&patient);
         let notes =
             ["governor", "boost", "load", "steal time", "memory", "GPU", "peaks"].map(|word| (word, Level::Note));
-        let text = text_of(&doctor);
+        let failed = failed(&doctor);
         for note in notes {
-            assert!(text.contains(&note), "{note:?} is missing in {text:?}");
+            assert!(failed.contains(&note), "{note:?} is missing in {failed:?}");
         }
         assert!(doctor.checks.iter().all(|check| !check.seen.is_empty()));
     }
@@ -267,7 +266,7 @@ mod tests {
             peaks: &[("cpu".to_owned(), PeaksState::Measured)],
         };
         let doctor = doctor(&patient);
-        assert_eq!(text_of(&doctor), [("GPU state", Level::Doubt), ("kernel records", Level::Note)]);
+        assert_eq!(failed(&doctor), [("GPU state", Level::Doubt), ("kernel records", Level::Note)]);
         let seen: Vec<String> =
             doctor.checks.iter().filter(|check| check.level != Level::Good).map(|check| check.seen.clone()).collect();
         assert_eq!(seen, ["cuda:0: 1410 of 1980 MHz, 699 of 700 W, 71 °C, CUDA 13.0", "cuda:0: no CUPTI"]);
@@ -286,7 +285,7 @@ mod tests {
             peaks: &[("cpu".to_owned(), PeaksState::Measured)],
         };
         let doctor = doctor(&patient);
-        assert_eq!(text_of(&doctor), [("GPU", Level::Doubt)]);
+        assert_eq!(failed(&doctor), [("GPU", Level::Doubt)]);
         let meaning = doctor.checks.iter().find_map(|check| check.meaning.clone());
         assert_eq!(
             meaning.as_deref(),
@@ -307,7 +306,7 @@ mod tests {
             noise.alone.lost_ns += more;
             let doctor = examined(&environment, &noise);
             prop_assert!(doctor.finest.unwrap() >= less && less >= FINEST);
-            // Whatever is not good says what it means, and whatever is good says no more.
+            // Failed checks state what they mean; passed ones do not.
             for check in &doctor.checks {
                 prop_assert_eq!(check.meaning.is_some(), check.level != Level::Good);
             }

@@ -41,8 +41,11 @@ laptime_trace::words! {
 pub fn limits(work: &Work, median_ns: f64, peaks: Option<&Peaks>) -> Limits {
     let operations = Part::of(work.flops, peaks.and_then(|peaks| peaks.flops_s(&work.dtype)));
     let bytes = Part::of(work.bytes, peaks.and_then(|peaks| peaks.bytes_s(work.traffic)));
+    let limit = operations.least_ns().zip(bytes.least_ns()).map(|(arithmetic, memory)| {
+        if memory > arithmetic { (memory, Bound::Memory) } else { (arithmetic, Bound::Arithmetic) }
+    });
     // Shorter times cannot be measured.
-    let limit = limit(&operations, &bytes).filter(|(nanos, _)| *nanos >= 1.0);
+    let limit = limit.filter(|(nanos, _)| *nanos >= 1.0);
     Limits {
         gflop: operations.billions(),
         gb: bytes.billions(),
@@ -54,12 +57,6 @@ pub fn limits(work: &Work, median_ns: f64, peaks: Option<&Peaks>) -> Limits {
         mfu: operations.share(median_ns),
         mbu: bytes.share(median_ns),
     }
-}
-
-fn limit(operations: &Part, bytes: &Part) -> Option<(f64, Bound)> {
-    let (arithmetic, memory) = (operations.least_ns()?, bytes.least_ns()?);
-    let limit = if memory > arithmetic { (memory, Bound::Memory) } else { (arithmetic, Bound::Arithmetic) };
-    (limit.0 > 0.0).then_some(limit)
 }
 
 /// One kind of work.

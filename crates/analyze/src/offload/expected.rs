@@ -74,11 +74,10 @@ pub fn expected(sizes: &Sizes, rates: &Rates) -> Option<Expected> {
     let resident = layer * sizes.gpu_layers.min(sizes.layers) as f64;
     let diffusion = work(sizes.diffusion_bytes, sizes.diffusion_flops);
     let other = work(sizes.other_bytes, sizes.other_flops);
-    let times = Times { layer, copy, resident, after: diffusion + other };
     let release = if sizes.copies_back { forwards * offloaded as f64 * copy } else { 0.0 };
     let resident_compute = forwards * resident;
     let offloaded_compute = forwards * offloaded as f64 * layer;
-    let offloaded_wait = times.wait(sizes, offloaded);
+    let offloaded_wait = wait(sizes, offloaded, [layer, copy, resident, diffusion + other]);
     let transformer = resident_compute + offloaded_wait + offloaded_compute + release;
     let total = transformer + diffusion + other;
     Some(Expected {
@@ -96,32 +95,22 @@ pub fn expected(sizes: &Sizes, rates: &Rates) -> Option<Expected> {
 /// Larger models than this are not simulated layer by layer.
 const MOST: u64 = 4096;
 
-/// Times in nanoseconds.
-struct Times {
-    layer: f64,
-    copy: f64,
-    resident: f64,
-    after: f64,
-}
-
-impl Times {
-    /// How long compute waits for copies in a token.
-    fn wait(&self, sizes: &Sizes, offloaded: u64) -> f64 {
-        let (forwards, offloaded) = (sizes.forwards.min(MOST), offloaded.min(MOST));
-        if !sizes.prefetches {
-            return self.copy * (forwards * offloaded) as f64;
-        }
-        let layer = Step::Layer { copy: self.copy as u64, compute: self.layer as u64 };
-        let mut steps = Vec::new();
-        for _ in 0..forwards {
-            steps.push(Step::Forward);
-            steps.extend(std::iter::repeat_n(layer, offloaded as usize));
-            steps.push(Step::Compute(self.resident as u64));
-        }
-        steps.push(Step::Compute(self.after as u64));
-        let least = Minimum::of(0, &steps);
-        least.least(sizes.wraps).saturating_sub(least.compute) as f64
+/// How long compute waits for copies in a token: from the times of a layer, its copy, the resident layers, and what follows.
+fn wait(sizes: &Sizes, offloaded: u64, [layer, copy, resident, after]: [f64; 4]) -> f64 {
+    let (forwards, offloaded) = (sizes.forwards.min(MOST), offloaded.min(MOST));
+    if !sizes.prefetches {
+        return copy * (forwards * offloaded) as f64;
     }
+    let layer = Step::Layer { copy: copy as u64, compute: layer as u64 };
+    let mut steps = Vec::new();
+    for _ in 0..forwards {
+        steps.push(Step::Forward);
+        steps.extend(std::iter::repeat_n(layer, offloaded as usize));
+        steps.push(Step::Compute(resident as u64));
+    }
+    steps.push(Step::Compute(after as u64));
+    let least = Minimum::of(0, &steps);
+    least.least(sizes.wraps).saturating_sub(least.compute) as f64
 }
 
 #[cfg(test)]
@@ -146,30 +135,30 @@ mod tests {
 
     #[test]
     fn the_example_of_the_vibevoice_guide_is_reproduced() {
-        let text = expected(&sizes(), &RATES).unwrap();
-        assert_eq!((text.resident_compute, text.offloaded_compute), (100e6, 40e6));
+        let times = expected(&sizes(), &RATES).unwrap();
+        assert_eq!((times.resident_compute, times.offloaded_compute), (100e6, 40e6));
         // All copies, less the seven layers that compute meanwhile.
-        assert_eq!(text.offloaded_wait, 240e6 - 35e6);
-        assert_eq!((text.release, text.transformer, text.diffusion), (0.0, 345e6, 10e6));
-        assert_eq!(text.total, 355e6);
+        assert_eq!(times.offloaded_wait, 240e6 - 35e6);
+        assert_eq!((times.release, times.transformer, times.diffusion), (0.0, 345e6, 10e6));
+        assert_eq!(times.total, 355e6);
     }
 
     #[test]
     fn without_prefetch_every_copy_is_waited_for() {
-        let text = expected(&Sizes { prefetches: false, copies_back: true, ..sizes() }, &RATES).unwrap();
-        assert_eq!((text.offloaded_wait, text.release), (240e6, 240e6));
+        let times = expected(&Sizes { prefetches: false, copies_back: true, ..sizes() }, &RATES).unwrap();
+        assert_eq!((times.offloaded_wait, times.release), (240e6, 240e6));
     }
 
     #[test]
     fn with_wrap_resident_compute_hides_copies_too() {
-        let text = expected(&Sizes { wraps: true, ..sizes() }, &RATES).unwrap();
-        assert_eq!(text.transformer + text.diffusion, 110e6 + 5e6 + 6.0 * 30e6 + 5e6);
+        let times = expected(&Sizes { wraps: true, ..sizes() }, &RATES).unwrap();
+        assert_eq!(times.transformer + times.diffusion, 110e6 + 5e6 + 6.0 * 30e6 + 5e6);
     }
 
     #[test]
     fn arithmetic_counts_if_it_takes_longer_than_memory() {
-        let text = expected(&Sizes { layer_flops: 10_000_000_000, ..sizes() }, &RATES).unwrap();
-        assert_eq!(text.resident_compute, 200e6);
+        let times = expected(&Sizes { layer_flops: 10_000_000_000, ..sizes() }, &RATES).unwrap();
+        assert_eq!(times.resident_compute, 200e6);
     }
 
     #[test]

@@ -71,25 +71,18 @@ pub fn experiment(some: &Trial, all: Option<&Trial>, more: Option<&Trial>, limit
     let costs = all.map(|all| (some.token_ns - all.token_ns).max(0.0));
     let by_copies = costs.zip(some.copied_ns).and_then(|(costs, copied)| over(costs, copied));
     let waits = some.exposed_ns.and_then(|exposed| over(exposed, some.token_ns));
-    let text = Experiment { conclusion: Conclusion::Minimal, overhead, with_more, by_copies, waits, limits };
-    Experiment { conclusion: text.concluded(), ..text }
-}
-
-impl Experiment {
-    fn concluded(&self) -> Conclusion {
-        let limits = &self.limits;
-        let is_minimal = match (self.overhead, self.waits) {
-            (Some(overhead), _) => overhead <= limits.minimal,
-            (None, waits) => waits.is_none_or(|waits| waits <= limits.waits),
-        };
-        let helps = self.with_more.is_some_and(|more| more <= limits.helps);
-        let is_of_copies = self.by_copies.is_none_or(|costs| costs <= limits.beyond_copies);
-        match (is_minimal, helps && is_of_copies) {
-            (true, _) => Conclusion::Minimal,
-            (false, true) => Conclusion::NeedsLayers,
-            (false, false) => Conclusion::Broken,
-        }
-    }
+    let is_minimal = match (overhead, waits) {
+        (Some(overhead), _) => overhead <= limits.minimal,
+        (None, waits) => waits.is_none_or(|waits| waits <= limits.waits),
+    };
+    let helps = with_more.is_some_and(|more| more <= limits.helps);
+    let is_due_to_copies = by_copies.is_none_or(|costs| costs <= limits.beyond_copies);
+    let conclusion = match (is_minimal, helps && is_due_to_copies) {
+        (true, _) => Conclusion::Minimal,
+        (false, true) => Conclusion::NeedsLayers,
+        (false, false) => Conclusion::Broken,
+    };
+    Experiment { conclusion, overhead, with_more, by_copies, waits, limits }
 }
 
 #[cfg(test)]
@@ -119,8 +112,8 @@ mod tests {
     fn a_token_slowed_by_copies_and_faster_with_more_layers_needs_more_layers() {
         let (some, more) = (trial(20, 400.0, 290.0, 300.0), trial(24, 250.0, 140.0, 150.0));
         assert_eq!(concluded(some, Some(whole(100.0)), Some(more)), Conclusion::NeedsLayers);
-        let text = experiment(&some, Some(&whole(100.0)), Some(&more), ExperimentLimits::default());
-        assert_eq!((text.overhead, text.with_more, text.by_copies), (Some(4.0), Some(0.625), Some(1.0)));
+        let found = experiment(&some, Some(&whole(100.0)), Some(&more), ExperimentLimits::default());
+        assert_eq!((found.overhead, found.with_more, found.by_copies), (Some(4.0), Some(0.625), Some(1.0)));
     }
 
     #[test]
@@ -154,8 +147,8 @@ mod tests {
 
     #[test]
     fn a_time_of_zero_gives_no_ratio() {
-        let text = experiment(&trial(1, 0.0, 0.0, 0.0), Some(&whole(0.0)), None, ExperimentLimits::default());
-        assert_eq!((text.overhead, text.with_more, text.by_copies, text.waits), (None, None, None, None));
-        assert_eq!(text.conclusion, Conclusion::Minimal);
+        let found = experiment(&trial(1, 0.0, 0.0, 0.0), Some(&whole(0.0)), None, ExperimentLimits::default());
+        assert_eq!((found.overhead, found.with_more, found.by_copies, found.waits), (None, None, None, None));
+        assert_eq!(found.conclusion, Conclusion::Minimal);
     }
 }

@@ -8,13 +8,13 @@ use super::names;
 use crate::fields::whole;
 
 /// Start and end.
-pub(super) type Stretch = (u64, u64);
+pub(super) type TimeRange = (u64, u64);
 
 /// The result.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Gathered {
     /// The tokens in order of time.
-    pub tokens: Vec<Stretch>,
+    pub tokens: Vec<TimeRange>,
     /// The stages, each with its token.
     pub stages: Vec<Stage>,
     /// What happened to each layer in each forward pass.
@@ -26,9 +26,9 @@ pub(super) struct Gathered {
 pub(super) struct Stage {
     pub name: &'static str,
     pub token: usize,
-    pub time: Stretch,
+    pub time: TimeRange,
     /// The same on the host.
-    pub host: Stretch,
+    pub host: TimeRange,
 }
 
 /// What happened to one layer in one forward pass.
@@ -39,17 +39,17 @@ pub(super) struct Pass {
     /// When the host first reached it or its wait.
     pub reached: Option<u64>,
     /// When the host reached it.
-    pub turn: Option<u64>,
+    pub needed: Option<u64>,
     /// When the host issued its copy.
     pub issued: Option<u64>,
     /// How long the host took to issue it.
     pub issuing: Option<u64>,
-    pub copy: Option<Stretch>,
+    pub copy: Option<TimeRange>,
     pub bytes: Option<u64>,
     pub pinned: Option<bool>,
-    pub wait: Option<Stretch>,
-    pub compute: Option<Stretch>,
-    pub release: Option<Stretch>,
+    pub wait: Option<TimeRange>,
+    pub compute: Option<TimeRange>,
+    pub release: Option<TimeRange>,
     /// Waits are taken from the device: the time between a wait and its layer belongs to the host.
     pub is_on_device: bool,
 }
@@ -89,20 +89,20 @@ pub(super) fn gather(trace: &Trace) -> Gathered {
     found
 }
 
-fn tokens(trace: &Trace) -> Vec<Stretch> {
+fn tokens(trace: &Trace) -> Vec<TimeRange> {
     let Some(name) = trace.known_name(names::TOKEN) else { return Vec::new() };
     let named = trace.spans().filter(|span| trace.span_name(span.id) == name);
     let on_host = named.filter(|span| !trace.track(span.track).kind.is_device());
-    let mut found: Vec<Stretch> = on_host.map(|span| (span.start.0, span.end().0)).collect();
+    let mut found: Vec<TimeRange> = on_host.map(|span| (span.start.0, span.end().0)).collect();
     found.sort_unstable();
     found
 }
 
 /// The device work of host spans that match a filter.
-fn on_device(trace: &Trace, known: &HashMap<NameId, &'static str>) -> HashMap<SpanId, Stretch> {
+fn on_device(trace: &Trace, known: &HashMap<NameId, &'static str>) -> HashMap<SpanId, TimeRange> {
     let flows = trace.flows().iter().filter(|flow| known.contains_key(&trace.span_name(flow.from)));
     let to_device = flows.filter(|flow| trace.track(trace.span_track(flow.to)).kind.is_device());
-    let mut found: HashMap<SpanId, Stretch> = HashMap::new();
+    let mut found: HashMap<SpanId, TimeRange> = HashMap::new();
     for flow in to_device {
         let time = (trace.span_start(flow.to).0, trace.span_end(flow.to).0);
         let whole = found.entry(flow.from).or_insert(time);
@@ -119,7 +119,7 @@ impl Gathered {
         (moment <= self.tokens[at].1).then_some(at)
     }
 
-    fn add_to_layer(&mut self, name: &'static str, span: &Span<'_>, host: Stretch, device: Option<Stretch>) {
+    fn add_to_layer(&mut self, name: &'static str, span: &Span<'_>, host: TimeRange, device: Option<TimeRange>) {
         let (Some(layer), Some(forward)) =
             (whole(&span.fields, names::FIELD_LAYER), whole(&span.fields, names::FIELD_FORWARD))
         else {
@@ -133,7 +133,7 @@ impl Gathered {
         }
         match name {
             names::LAYER_WAIT => {
-                (pass.wait, pass.turn, pass.is_on_device) = (Some(time), Some(host.0), device.is_some());
+                (pass.wait, pass.needed, pass.is_on_device) = (Some(time), Some(host.0), device.is_some());
                 pass.token = token;
             }
             names::LAYER => {
@@ -148,7 +148,7 @@ impl Gathered {
 }
 
 impl Pass {
-    fn add_copy(&mut self, span: &Span<'_>, host: Stretch, device: Option<Stretch>) {
+    fn add_copy(&mut self, span: &Span<'_>, host: TimeRange, device: Option<TimeRange>) {
         self.copy = Some(device.unwrap_or(host));
         self.issued = self.issued.or(Some(host.0));
         self.issuing = device.map(|_| host.1.saturating_sub(host.0));

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use laptime_stats::spread::median_of;
 
-use super::gather::{Gathered, Pass, Stretch};
+use super::gather::{Gathered, Pass, TimeRange};
 use super::tokens::TokenPart;
 
 /// A wait below this share of its copy counts as zero.
@@ -109,9 +109,9 @@ impl Pass {
     ///
     /// Both moments are on the host clock, so no clocks are compared.
     pub(super) fn prefetch(&self) -> Option<Prefetch> {
-        let (copy, issued, turn) = (length(self.copy?), self.issued?, self.turn?);
+        let (copy, issued, needed) = (length(self.copy?), self.issued?, self.needed?);
         let exposed = self.wait.map_or(0, length);
-        Some(if issued >= turn {
+        Some(if issued >= needed {
             Prefetch::Miss
         } else if (exposed as f64) < HIT * copy as f64 {
             Prefetch::Hit
@@ -122,30 +122,30 @@ impl Pass {
 }
 
 /// The length of an interval.
-pub(super) fn length(stretch: Stretch) -> u64 {
+pub(super) fn length(stretch: TimeRange) -> u64 {
     stretch.1.saturating_sub(stretch.0)
 }
 
-/// Computes figures per layer.
-pub(super) fn layers<'a>(passes: impl Iterator<Item = (u64, &'a Pass)>) -> Vec<OffloadedLayer> {
-    let mut by_layer: BTreeMap<u64, Vec<&Pass>> = BTreeMap::new();
-    for (layer, pass) in passes.filter(|(_, pass)| pass.copy.is_some() || pass.wait.is_some()) {
-        by_layer.entry(layer).or_default().push(pass);
-    }
-    by_layer.into_iter().map(|(layer, passes)| summed(layer, None, &passes)).collect()
+/// Computes figures per layer, without the first `cold` tokens.
+pub(super) fn layers(found: &Gathered, cold: usize) -> Vec<OffloadedLayer> {
+    by_kind(found, cold, |_| Some(None))
 }
 
 /// Computes figures per layer and position in the token, because passes of two kinds only share the layer.
 pub(super) fn by_pass(found: &Gathered, cold: usize) -> Vec<OffloadedLayer> {
     let kinds = kinds(found);
-    let mut by_kind: BTreeMap<(u64, PassKind), Vec<&Pass>> = BTreeMap::new();
+    by_kind(found, cold, |forward| kinds.get(&forward).copied().map(Some))
+}
+
+fn by_kind(found: &Gathered, cold: usize, kind: impl Fn(u64) -> Option<Option<PassKind>>) -> Vec<OffloadedLayer> {
+    let mut groups: BTreeMap<(u64, Option<PassKind>), Vec<&Pass>> = BTreeMap::new();
     for ((forward, layer), pass) in &found.passes {
-        let is_counted = pass.token.is_some_and(|token| token >= cold);
-        if let Some(kind) = kinds.get(forward).filter(|_| is_counted && (pass.copy.is_some() || pass.wait.is_some())) {
-            by_kind.entry((*layer, *kind)).or_default().push(pass);
+        let is_counted = pass.token.is_some_and(|token| token >= cold) && (pass.copy.is_some() || pass.wait.is_some());
+        if let Some(kind) = kind(*forward).filter(|_| is_counted) {
+            groups.entry((*layer, kind)).or_default().push(pass);
         }
     }
-    by_kind.into_iter().map(|((layer, kind), passes)| summed(layer, Some(kind), &passes)).collect()
+    groups.into_iter().map(|((layer, kind), passes)| summed(layer, kind, &passes)).collect()
 }
 
 /// The kind of each forward pass.
@@ -157,7 +157,7 @@ fn kinds(found: &Gathered) -> HashMap<u64, PassKind> {
             *first = (*first).min(reached);
         }
     }
-    let mut stages: HashMap<usize, Vec<(Stretch, TokenPart)>> = HashMap::new();
+    let mut stages: HashMap<usize, Vec<(TimeRange, TokenPart)>> = HashMap::new();
     for stage in &found.stages {
         if let Some(part) = TokenPart::of(stage.name).filter(|part| part.is_transformer()) {
             stages.entry(stage.token).or_default().push((stage.host, part));
@@ -175,11 +175,10 @@ fn kinds(found: &Gathered) -> HashMap<u64, PassKind> {
     kinds
 }
 
-fn time(stretch: Option<Stretch>) -> Option<f64> {
-    stretch.map(|stretch| length(stretch) as f64)
-}
-
 fn summed(layer: u64, pass: Option<PassKind>, passes: &[&Pass]) -> OffloadedLayer {
+    let time = |interval: fn(&Pass) -> Option<TimeRange>| {
+        median_of(passes.iter().filter_map(|pass| interval(pass)).map(|interval| length(interval) as f64))
+    };
     let of = |amount: fn(&Pass) -> Option<f64>| median_of(passes.iter().filter_map(|pass| amount(pass)));
     let count = |wanted| passes.iter().filter(|pass| pass.prefetch() == Some(wanted)).count() as u64;
     let pinned: Vec<bool> = passes.iter().filter_map(|pass| pass.pinned).collect();
@@ -187,14 +186,14 @@ fn summed(layer: u64, pass: Option<PassKind>, passes: &[&Pass]) -> OffloadedLaye
         layer,
         pass,
         copies: passes.iter().filter(|pass| pass.copy.is_some()).count() as u64,
-        copy_ns: of(|pass| time(pass.copy)),
+        copy_ns: time(|pass| pass.copy),
         bytes: passes.iter().find_map(|pass| pass.bytes),
         pinned: (!pinned.is_empty()).then(|| pinned.iter().all(|&pinned| pinned)),
-        issued_ahead_ns: of(|pass| Some(pass.turn? as f64 - pass.issued? as f64)),
+        issued_ahead_ns: of(|pass| Some(pass.needed? as f64 - pass.issued? as f64)),
         finished_ahead_ns: of(|pass| Some(pass.wait?.0 as f64 - pass.copy?.1 as f64)),
-        exposed_ns: of(|pass| time(pass.wait)),
-        compute_ns: of(|pass| time(pass.compute)),
-        release_ns: of(|pass| time(pass.release)),
+        exposed_ns: time(|pass| pass.wait),
+        compute_ns: time(|pass| pass.compute),
+        release_ns: time(|pass| pass.release),
         hits: count(Prefetch::Hit),
         late: count(Prefetch::Late),
         misses: count(Prefetch::Miss),

@@ -89,9 +89,9 @@ impl Machine {
     }
 
     /// The state relative to the compute queue, which decides how it continues.
-    fn behind(&self) -> [u64; BUFFERS + 1] {
-        let behind = |moment: u64| self.compute.saturating_sub(moment);
-        [behind(self.link), behind(self.buffers[0]), behind(self.buffers[1])]
+    fn lag(&self) -> [u64; BUFFERS + 1] {
+        let lag = |moment: u64| self.compute.saturating_sub(moment);
+        [lag(self.link), lag(self.buffers[0]), lag(self.buffers[1])]
     }
 }
 
@@ -117,7 +117,7 @@ fn with_wrap(steps: &[Step]) -> u64 {
         if machine.compute == u64::MAX {
             break;
         }
-        let state = machine.behind();
+        let state = machine.lag();
         if let Some(before) = seen.iter().position(|(known, _)| *known == state) {
             let tokens = token - 1 - before as u64;
             return machine.compute.saturating_sub(seen[before].1) / tokens.max(1);
@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn two_buffers_fill_during_a_long_computation() {
-        // Two copies of 30 lie ready after 100 of resident compute; the other six are waited for.
+        // Two copies of 30 are done after 100 of resident compute; compute waits for the other six.
         let least = Minimum::of(0, &forward(&[(30, 5); 8], 100));
         assert_eq!(least.with_wrap, 100 + 5 + 6 * 30 + 5);
     }
@@ -183,12 +183,12 @@ mod tests {
         let size = prop::sample::select(vec![100_u64, 1_000_000, u64::MAX / 1000]);
         let step = (0_u8..4, 0_u64..50, 0_u64..50);
         (prop::collection::vec(step, 0..20), size).prop_map(|(steps, size)| {
-            let made = |(kind, a, b): (u8, u64, u64)| match kind {
+            let step = |(kind, a, b): (u8, u64, u64)| match kind {
                 0 => Step::Forward,
                 1 => Step::Compute(a * (size / 50)),
                 _ => Step::Layer { copy: a * (size / 50), compute: b * (size / 50) },
             };
-            steps.into_iter().map(made).collect()
+            steps.into_iter().map(step).collect()
         })
     }
 

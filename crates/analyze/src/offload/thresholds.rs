@@ -1,5 +1,7 @@
 //! Thresholds for good and bad.
 
+use crate::units::per_cent;
+
 /// The thresholds for offloaded layers. Times are in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Thresholds {
@@ -21,6 +23,13 @@ pub struct Thresholds {
     pub link_share: f64,
     /// The largest acceptable share of a token for waits, stalls and a slow host, each.
     pub lost_share: f64,
+}
+
+impl Thresholds {
+    /// The largest acceptable share, in words.
+    pub(super) fn lost_limit(&self) -> String {
+        format!("{} of a token", per_cent(self.lost_share))
+    }
 }
 
 /// The audio per token at 7.5 tokens per second: below it, speech is generated faster than real time.

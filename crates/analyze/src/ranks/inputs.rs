@@ -1,10 +1,10 @@
 //! What is wrong with a set of ranks: missing, duplicated, from another job, of different lengths. Each is one note, and
 //! the rest is analysed.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::{collective::ranges, rank::RankTrace};
-use crate::note::Note;
+use crate::note::{Note, first_few};
 
 /// Names that are listed in a note; the rest is counted.
 const NAMED: usize = 3;
@@ -28,10 +28,8 @@ pub(crate) fn chosen(traces: Vec<RankTrace>, notes: &mut Vec<Note>) -> Vec<RankT
 }
 
 fn names(labels: &[&str], is: &str, are: &str) -> String {
-    let listed: Vec<String> = labels.iter().take(NAMED).map(|label| format!("`{label}`")).collect();
-    let more = labels.len().saturating_sub(NAMED);
-    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-    format!("{}{more} {}", listed.join(", "), if labels.len() == 1 { is } else { are })
+    let names = first_few(labels.iter().map(|label| format!("`{label}`")), NAMED);
+    format!("{names} {}", if labels.len() == 1 { is } else { are })
 }
 
 /// The job with the most traces. Jobs differ by name, or by the number of ranks.
@@ -43,25 +41,20 @@ fn of_one_job(traces: Vec<RankTrace>, notes: &mut Vec<Note>) -> Vec<RankTrace> {
     let most = counts.iter().max_by_key(|(_, count)| **count).map(|(job, _)| job.clone()).unwrap_or_default();
     // A trace that says nothing about its job may belong to it.
     let fits = |trace: &RankTrace| {
-        let same = |one: bool, other: bool| one || other;
-        same(trace.world.is_none() || most.1.is_none(), trace.world == most.1)
-            && same(trace.job.is_none() || most.0.is_none(), trace.job == most.0)
+        let is_same_world = trace.world.is_none() || most.1.is_none() || trace.world == most.1;
+        is_same_world && (trace.job.is_none() || most.0.is_none() || trace.job == most.0)
     };
     let (kept, others): (Vec<RankTrace>, Vec<RankTrace>) = traces.into_iter().partition(fits);
     if !others.is_empty() {
         let labels: Vec<&str> = others.iter().map(|trace| trace.label.as_str()).collect();
-        let text = |job: &Job| match job {
+        let described = |job: &Job| match job {
             (Some(name), _) => format!("`{name}`"),
             (None, Some(world)) => format!("of {world} ranks"),
             (None, None) => "without a name".to_owned(),
         };
-        let which = format!(
-            "{} from another job ({}; the others are {})",
-            names(&labels, "is", "are"),
-            text(&job(&others[0])),
-            text(&most)
-        );
-        notes.push(Note::new("ranks-input", format!("{which} and left out")));
+        let (which, own, most) = (names(&labels, "is", "are"), described(&job(&others[0])), described(&most));
+        let text = format!("{which} from another job ({own}; the others are {most}) and left out");
+        notes.push(Note::new("ranks-input", text));
     }
     kept
 }
@@ -93,13 +86,8 @@ fn note_missing(traces: &[RankTrace], notes: &mut Vec<Note>) {
         notes.push(Note::new("ranks-input", format!("{} without a rank number", names(&unnamed, "is", "are"))));
     }
     let Some(world) = traces.iter().find_map(|trace| trace.world) else { return };
-    let mut is_there = vec![false; world.min(1 << 20) as usize];
-    for rank in traces.iter().filter_map(|trace| trace.rank) {
-        if let Some(place) = is_there.get_mut(rank as usize) {
-            *place = true;
-        }
-    }
-    let missing: Vec<u32> = (0..).zip(&is_there).filter(|(_, there)| !**there).map(|(rank, _)| rank).collect();
+    let present: HashSet<u32> = traces.iter().filter_map(|trace| trace.rank).collect();
+    let missing: Vec<u32> = (0..world.min(1 << 20)).filter(|rank| !present.contains(rank)).collect();
     if !missing.is_empty() && unnamed.is_empty() {
         let (is, count) = (if missing.len() == 1 { "is" } else { "are" }, missing.len());
         let text = format!(
@@ -128,16 +116,14 @@ fn note_steps(traces: &[RankTrace], notes: &mut Vec<Note>) {
     traces.iter().for_each(|trace| *counts.entry(range(trace)).or_default() += 1);
     let Some((usual, _)) = counts.iter().max_by_key(|(_, count)| **count).filter(|_| counts.len() > 1) else { return };
     let others: Vec<&RankTrace> = traces.iter().filter(|trace| range(trace) != *usual).collect();
-    let text = |steps: Option<(u64, u64)>| match steps {
+    let described = |steps: Option<(u64, u64)>| match steps {
         Some((first, last)) if first == last => format!("step {first}"),
         Some((first, last)) => format!("steps {first} to {last}"),
         None => "no steps".to_owned(),
     };
     let labels: Vec<&str> = others.iter().map(|trace| trace.label.as_str()).collect();
-    let has = if labels.len() == 1 { "has" } else { "have" };
-    let named = names(&labels, has, has);
-    let text = format!("{named} {} and the others {}; common steps are compared", text(range(others[0])), text(*usual));
-    notes.push(Note::new("ranks-steps", text));
+    let (named, own, usual) = (names(&labels, "has", "have"), described(range(others[0])), described(*usual));
+    notes.push(Note::new("ranks-steps", format!("{named} {own} and the others {usual}; common steps are compared")));
 }
 
 fn note_undescribed(traces: &[RankTrace], notes: &mut Vec<Note>) {

@@ -1,6 +1,6 @@
 //! Each matched collective in figures: who arrived last, how long the others waited, how long the transfer took.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::matching::{Instance, Matched};
 use super::rank::{Call, RankPart, RankParts, RankTrace};
@@ -78,12 +78,8 @@ struct Member<'a> {
 
 /// Computes the figures of all collectives.
 pub(crate) fn measure(traces: &[RankTrace], bases: &[i64], clocks: &[RankClock], matched: &Matched) -> Measured {
-    let steps: BTreeMap<u64, usize> = {
-        let mut numbers: Vec<u64> = matched.instances.iter().filter_map(|instance| instance.step).collect();
-        numbers.sort_unstable();
-        numbers.dedup();
-        numbers.into_iter().enumerate().map(|(at, number)| (number, at)).collect()
-    };
+    let numbers: BTreeSet<u64> = matched.instances.iter().filter_map(|instance| instance.step).collect();
+    let steps: BTreeMap<u64, usize> = numbers.into_iter().zip(0..).collect();
     let mut found = Measured {
         collectives: Vec::with_capacity(matched.instances.len()),
         costs: vec![vec![StepCost::default(); steps.len().max(1)]; traces.len()],
@@ -120,7 +116,7 @@ impl Measured {
         let skew = is_aligned.then(|| latest.abs_diff(first)).filter(|_| members.len() > 1);
         let skew = skew.map(|skew| if skew > uncertainty { skew } else { 0 });
         let is_skewed = skew.is_some_and(|skew| skew > 0);
-        // Ranks that arrive together, such as those that waited for the same one, are not told apart.
+        // Ranks that arrive together, such as those that waited for the same rank, are all candidates.
         let is_latest = |member: &&Member<'_>| latest.abs_diff(member.start) <= uncertainty;
         let mut candidates = members.iter().filter(is_latest).filter(|_| is_skewed);
         let last = candidates.next().filter(|_| candidates.next().is_none());

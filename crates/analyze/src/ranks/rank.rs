@@ -1,6 +1,6 @@
-//! What is kept of one rank: its collectives, its steps, and what it did before each collective.
+//! The summary of one rank: its collectives, its steps, and what it did before each collective.
 //!
-//! A job has a thousand ranks, so a trace is dropped as soon as this is taken from it.
+//! A job can have a thousand ranks, so a trace is dropped once it is summarised.
 
 use std::collections::HashSet;
 
@@ -91,8 +91,8 @@ pub(crate) struct Call {
     pub(crate) kernels: u32,
 }
 
-/// What is kept of the trace of one rank.
-#[derive(Debug, Clone, PartialEq)]
+/// The summary of the trace of one rank.
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct RankTrace {
     /// The file, and the device if the file has several.
     pub label: String,
@@ -132,12 +132,12 @@ impl RankTrace {
         median_of(self.steps.iter().map(|step| (step.end - step.start) as f64))
     }
 
-    /// Takes what is needed from a trace: one rank, or one per device that communicates. `label` is the name of the file,
+    /// Summarises a trace: one rank, or one per device that communicates. `label` is the name of the file,
     /// and `file` its number.
     pub fn of(trace: &Trace, label: &str, file: usize) -> Vec<Self> {
         let prepared = Prepared::of(trace);
         let devices = &prepared.devices;
-        // Only a lap that was asked for can be missing.
+        // Only a requested lap unit can be missing.
         let Ok(timeline) = Timeline::of(&prepared, None) else { return Vec::new() };
         let describer = Describer::of(trace);
         let wanted = |at: &usize| communication(&devices.devices[*at]).next().is_some();
@@ -221,15 +221,9 @@ fn about(trace: &Trace, label: &str, file: usize) -> RankTrace {
         host: text(&["host_name", "hostname", "host"]),
         gpu: metadata.devices().into_iter().map(|device| device.name).find(|name| !name.is_empty()),
         origin: trace.origin.unix_nanos,
-        steps: Vec::new(),
-        communication: 0,
-        kernels: 0,
-        window: 0,
-        parts: RankParts::default(),
         is_cut_off: trace.is_cut_off,
-        communicators: Vec::new(),
-        calls: Vec::new(),
         file,
+        ..RankTrace::default()
     }
 }
 

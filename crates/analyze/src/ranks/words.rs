@@ -1,7 +1,10 @@
 //! The answer in sentences.
 
 use super::{Ranks, SlowLink, Straggler, collective::ranges, rank::RankPart};
-use crate::units::{per_cent, three_figures, time};
+use crate::{
+    note::first_few,
+    units::{per_cent, three_figures, time},
+};
 
 /// Stragglers and slow links that are listed after the first; the rest is counted.
 const NAMED: usize = 3;
@@ -12,20 +15,19 @@ const CLOCK_OFF: u64 = 1_000_000;
 impl Ranks {
     /// The answer, most important first: whole sentences. [`Ranks::clocks`] is one more.
     pub fn answer(&self) -> Vec<String> {
-        let mut text = Vec::new();
+        let mut answer = Vec::new();
         if self.collectives.iter().all(|one| one.ranks < 2) {
-            text.push("No collective could be matched across ranks, so there is no skew to report.".to_owned());
+            answer.push("No collective could be matched across ranks, so there is no skew to report.".to_owned());
         } else if self.stragglers.is_empty() && self.slow_links.is_empty() {
-            text.push("No straggler and no slow link found.".to_owned());
+            answer.push("No straggler and no slow link found.".to_owned());
         }
-        text.extend(self.stragglers.first().map(|first| self.of_straggler(first)));
-        text.extend(self.of_others());
-        text.extend(self.slow_links.first().map(|first| self.of_link(first)));
-        let others = self.slow_links.iter().skip(1).map(|link| ranges(&link.ranks)).take(NAMED);
-        text.extend(listed("Other slow links: ranks", others.collect(), self.slow_links.len()));
-        text.extend(self.of_communication());
-        text.extend(self.of_pipeline());
-        text
+        answer.extend(self.stragglers.first().map(|first| self.of_straggler(first)));
+        answer.extend(self.of_others());
+        answer.extend(self.slow_links.first().map(|first| self.of_link(first)));
+        answer.extend(listed("Other slow links: ranks", self.slow_links.iter().map(|link| ranges(&link.ranks))));
+        answer.extend(self.of_communication());
+        answer.extend(self.of_pipeline());
+        answer
     }
 
     /// The number of a rank by its index.
@@ -69,8 +71,7 @@ impl Ranks {
             let cause = found.part.map_or("", |(part, _)| part.words());
             format!("rank {} ({}, {cause})", self.number(found.rank), time(found.cost))
         };
-        let others = self.stragglers.iter().skip(1).take(NAMED).map(words).collect();
-        listed("Other stragglers:", others, self.stragglers.len())
+        listed("Other stragglers:", self.stragglers.iter().map(words))
     }
 
     fn of_link(&self, found: &SlowLink) -> String {
@@ -149,11 +150,10 @@ impl Ranks {
     }
 }
 
-/// Names after the first of `all`, and how many more there are.
-fn listed(what: &str, names: Vec<String>, all: usize) -> Option<String> {
-    let more = all.saturating_sub(names.len() + 1);
-    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-    (!names.is_empty()).then(|| format!("{what} {}{more}.", names.join(", ")))
+/// Names after the first one.
+fn listed(what: &str, names: impl Iterator<Item = String>) -> Option<String> {
+    let others = first_few(names.skip(1), NAMED);
+    (!others.is_empty()).then(|| format!("{what} {others}."))
 }
 
 /// What takes longer than on other ranks.

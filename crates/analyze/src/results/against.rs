@@ -5,7 +5,7 @@ use laptime_trace::run::{AxisValue, CaseResult};
 
 use crate::by_case::{CaseId, Processes, by_case, grouped};
 use crate::cases::known_values;
-use crate::crossover::{Answer, Crossing, Logs, Ratio, answer, words};
+use crate::crossover::{Answer, Logs, Ratio, answer, words::Words};
 use crate::series::draws;
 
 /// The axis of the text length.
@@ -62,51 +62,14 @@ impl PromptAgainst {
 
     /// At which text lengths C2C is faster, in a sentence.
     pub fn sentence(&self) -> Option<String> {
-        let tried = match self.texts.as_slice() {
-            [] => return None,
-            [only] => format!("{} tokens", only.tokens),
-            [first, .., last] => format!("{} to {} tokens", first.tokens, last.tokens),
-        };
-        let list = |lengths: &[f64]| lengths.iter().map(|length| text_of(*length)).collect::<Vec<_>>().join(", ");
-        Some(match self.answer.as_ref()? {
-            Answer::Always => format!("C2C is faster than text at every measured length ({tried})"),
-            Answer::Never { .. } => format!("C2C is not faster than text at any measured length ({tried})"),
-            Answer::AtSome { less, more } => {
-                let comparison = match (less.as_slice(), more.as_slice()) {
-                    ([], more) => format!("slower than a text of {}", words::list(more)),
-                    (less, []) => format!("faster than a text of {}", words::list(less)),
-                    (less, more) => {
-                        format!(
-                            "faster than a text of {}, and slower than one of {}",
-                            words::list(less),
-                            words::list(more)
-                        )
-                    }
-                };
-                format!("C2C is {comparison} tokens; at the other measured lengths the difference is unclear")
-            }
-            Answer::From(crossing) => format!("C2C is faster than text from {} tokens on", self.place(crossing)),
-            Answer::Until(crossing) => format!("C2C is faster than text up to {} tokens", self.place(crossing)),
-            Answer::Several(lengths) => {
-                format!("C2C and text swap as the faster one more than once, at about {} tokens", list(lengths))
-            }
-            Answer::Unclear => {
-                format!("the difference between C2C and text is unclear at every measured length ({tried})")
-            }
-        })
-    }
-
-    fn place(&self, crossing: &Crossing) -> String {
-        let Some(ends) = crossing.ends else { return text_of(crossing.length) };
-        let of = |text: Option<&TextAgainst>| text.map_or(0, |text| text.tokens);
-        let low = ends.low.map_or_else(|| format!("below {}", of(self.texts.first())), text_of);
-        let high = ends.high.map_or_else(|| format!("beyond {}", of(self.texts.last())), text_of);
-        format!("{} [{low}, {high}]", text_of(crossing.length))
+        let lengths: Vec<u64> = self.texts.iter().map(|text| text.tokens).collect();
+        let words = Words { kind: "C2C", base: "text", less: "faster", more: "slower", lengths: &lengths, rounded };
+        self.answer.as_ref().map(|answer| words.sentence(answer))
     }
 }
 
 /// An interpolated length: `2.4`, `31`.
-fn text_of(length: f64) -> String {
+fn rounded(length: f64) -> String {
     if length < 10.0 { format!("{length:.1}") } else { format!("{length:.0}") }
 }
 
@@ -154,7 +117,7 @@ mod tests {
 
     use super::*;
 
-    /// A prompt against a text of so many tokens, whose times over that of caches are around a ratio.
+    /// A prompt with a text of this many tokens, whose time ratios to C2C scatter around a value.
     fn result(prompt: i64, tokens: i64, ratio: f64) -> CaseResult {
         let values = [("prompt_tokens", prompt.into()), ("against", "text".into()), (TEXT, tokens.into())];
         let case = Case::new(values.map(|(axis, value)| (axis.to_owned(), value)).to_vec());
@@ -198,7 +161,7 @@ mod tests {
         assert_eq!(of([0.5, 0.9]), "C2C is not faster than text at any measured length (1 to 32 tokens)");
         assert_eq!(
             of([1.0, 1.0]),
-            "the difference between C2C and text is unclear at every measured length (1 to 32 tokens)"
+            "the difference in time between C2C and text is unclear at every measured length (1 to 32 tokens)"
         );
     }
 

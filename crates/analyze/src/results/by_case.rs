@@ -60,6 +60,17 @@ pub fn grouped<K: Eq + Hash + Clone, T>(items: impl IntoIterator<Item = (K, T)>)
     groups
 }
 
+/// Each item once, in order of first appearance.
+pub fn distinct<T: PartialEq>(items: impl IntoIterator<Item = T>) -> Vec<T> {
+    let mut found = Vec::new();
+    for item in items {
+        if !found.contains(&item) {
+            found.push(item);
+        }
+    }
+    found
+}
+
 impl CaseId {
     fn of(result: &CaseResult) -> Self {
         Self { workload: result.workload.clone(), device: result.device.clone(), case: result.case.clone() }

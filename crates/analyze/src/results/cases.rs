@@ -16,7 +16,7 @@ use crate::limits::{Limits, limits};
 pub struct Cases {
     /// The cases.
     pub cases: Vec<CaseFigures>,
-    /// The peaks behind `mfu`, `mbu` and limits.
+    /// The peaks used for `mfu`, `mbu` and limits.
     pub peaks: Option<Peaks>,
 }
 

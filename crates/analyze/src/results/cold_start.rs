@@ -7,7 +7,7 @@ use laptime_trace::{NameId, Span, Trace, TrackId};
 
 use crate::{fields::whole, measured::is_iteration};
 
-/// With fewer iterations, the second half is no steady state.
+/// With fewer iterations, the second half is not a steady state.
 const LEAST_ITERATIONS: usize = 6;
 
 laptime_trace::words! {

@@ -3,7 +3,7 @@
 use laptime_stats::{Group, Interval, Judged, Reason, Tally, Verdict, judge_all};
 use laptime_trace::run::{Better, CaseResult, Measured, Run};
 
-use crate::by_case::{CaseId, Processes, Trouble, by_case};
+use crate::by_case::{CaseId, Processes, Trouble, by_case, distinct};
 use crate::cases::known_values;
 use crate::differences::{Difference, differences};
 use crate::figures::{Figures, numbers};
@@ -63,22 +63,12 @@ pub struct Pair {
     pub judged: Judged,
 }
 
-/// Which of the two runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Which {
-    /// The first.
-    A,
-    /// The second.
-    B,
-}
-
-impl Which {
-    /// Its letter.
-    pub const fn letter(self) -> char {
-        match self {
-            Self::A => 'a',
-            Self::B => 'b',
-        }
+laptime_trace::words! {
+    /// Which of the two runs.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum Which: letter {
+        A = "a",
+        B = "b",
     }
 }
 
@@ -114,13 +104,8 @@ impl Compared {
 
 /// The metrics of some results, by name.
 pub fn metrics(results: &[CaseResult]) -> Vec<String> {
-    let mut names: Vec<String> = Vec::new();
-    for metric in results.iter().filter_map(CaseResult::measured).flat_map(|measured| &measured.metrics) {
-        if !names.contains(&metric.name) {
-            names.push(metric.name.clone());
-        }
-    }
-    names
+    let metrics = results.iter().filter_map(CaseResult::measured).flat_map(|measured| &measured.metrics);
+    distinct(metrics.map(|metric| &metric.name)).into_iter().cloned().collect()
 }
 
 /// Compares two runs, case by case.
@@ -135,9 +120,19 @@ pub fn compare(a: &RunResults<'_>, b: &RunResults<'_>, how: &Comparing) -> Compa
     let comparer = Comparer { how, better };
     let other = |case: &Processes<'_>| theirs.iter().find(|other| other.id == case.id);
     let is_new = |case: &&Processes<'_>| !ours.iter().any(|known| known.id == case.id);
-    let mut cases: Vec<UnjudgedCase> = ours.iter().map(|case| comparer.case(Some(case), other(case))).collect();
-    cases.extend(theirs.iter().filter(is_new).map(|case| comparer.case(None, Some(case))));
-    let cases = comparer.judged(cases);
+    let sides = ours.iter().map(|case| [Some(case), other(case)]);
+    let sides = sides.chain(theirs.iter().filter(is_new).map(|case| [None, Some(case)]));
+    let mut groups = Vec::new();
+    let cases: Vec<_> = sides.map(|sides| comparer.case(sides, &mut groups)).collect();
+    // All pairs are judged together.
+    let mut judged = judge_all(&groups, how.threshold).into_iter();
+    let mut pair = |[a, b]: [Figures; 2]| {
+        let judged = judged.next().expect("every pair was judged");
+        Pair { a, b, judged: if better == Better::Higher { of_values(judged) } else { judged } }
+    };
+    let cases = cases.into_iter();
+    let cases = cases.map(|(id, troubles, figures)| ComparedCase { id, troubles, pair: figures.map(&mut pair) });
+    let cases = cases.collect();
     let runs = a.run.zip(b.run);
     Compared {
         metric: how.metric.clone(),
@@ -159,7 +154,12 @@ struct Comparer<'a> {
 }
 
 impl Comparer<'_> {
-    fn case(&self, a: Option<&Processes<'_>>, b: Option<&Processes<'_>>) -> UnjudgedCase {
+    /// The figures of a case; what can be compared is added to `groups`.
+    fn case(
+        &self,
+        [a, b]: [Option<&Processes<'_>>; 2],
+        groups: &mut Vec<(Group, Group)>,
+    ) -> (CaseId, [Vec<Trouble>; 2], Result<[Figures; 2], NotCompared>) {
         let id = a.or(b).map(|case| case.id.clone()).expect("a case is in one run at least");
         let troubles = [a, b].map(|side| side.map_or_else(Vec::new, Processes::troubles));
         let sides = match (a, b) {
@@ -167,83 +167,45 @@ impl Comparer<'_> {
             (Some(_), None) => Err(NotCompared::OnlyIn(Which::A)),
             (None, _) => Err(NotCompared::OnlyIn(Which::B)),
         };
-        UnjudgedCase { id, troubles, sides }
+        let figures = sides.map(|[a, b]| {
+            groups.push((a.1, b.1));
+            [a.0, b.0]
+        });
+        (id, troubles, figures)
     }
 
-    /// Judges all cases that can be compared, together.
-    fn judged(&self, cases: Vec<UnjudgedCase>) -> Vec<ComparedCase> {
-        let (mut groups, mut unjudged) = (Vec::new(), Vec::new());
-        for UnjudgedCase { id, troubles, sides } in cases {
-            let figures = sides.map(|[a, b]| {
-                groups.push((a.group, b.group));
-                [a.figures, b.figures]
-            });
-            unjudged.push((id, troubles, figures));
+    fn sides(&self, a: &Processes<'_>, b: &Processes<'_>) -> Result<[(Figures, Group); 2], NotCompared> {
+        match [a, b].map(|side| side.measured().next().is_some()) {
+            [false, false] => Err(NotCompared::NotMeasuredInBoth),
+            [false, true] => Err(NotCompared::NotMeasured(Which::A)),
+            [true, false] => Err(NotCompared::NotMeasured(Which::B)),
+            [true, true] => Ok([self.side(a, Which::A)?, self.side(b, Which::B)?]),
         }
-        let mut judged = judge_all(&groups, self.how.threshold).into_iter();
-        let mut pair = |[a, b]: [Figures; 2]| {
-            let judged = judged.next().expect("every pair was judged");
-            Pair { a, b, judged: if self.better == Better::Higher { turned(judged) } else { judged } }
+    }
+
+    /// One side of a case: the reported values, and the compared values.
+    fn side(&self, side: &Processes<'_>, which: Which) -> Result<(Figures, Group), NotCompared> {
+        let values = |(_, measured): (u32, &Measured)| match &self.how.metric {
+            None => numbers(&measured.wall_ns),
+            Some(name) => known_values(measured, name),
         };
-        let cases = unjudged.into_iter();
-        cases.map(|(id, troubles, figures)| ComparedCase { id, troubles, pair: figures.map(&mut pair) }).collect()
-    }
-
-    fn sides(&self, a: &Processes<'_>, b: &Processes<'_>) -> Result<[Side; 2], NotCompared> {
-        let is_measured = [a, b].map(|side| side.measured().next().is_some());
-        match is_measured {
-            [false, false] => return Err(NotCompared::NotMeasuredInBoth),
-            [false, true] => return Err(NotCompared::NotMeasured(Which::A)),
-            [true, false] => return Err(NotCompared::NotMeasured(Which::B)),
-            [true, true] => {}
-        }
-        Ok([self.side(a, Which::A)?, self.side(b, Which::B)?])
-    }
-
-    fn side(&self, side: &Processes<'_>, which: Which) -> Result<Side, NotCompared> {
-        let iterations =
-            side.measured().map(|(_, measured)| self.takes(measured)).filter(|iterations| !iterations.is_empty());
-        let iterations: Vec<Vec<f64>> = iterations.collect();
+        let mut iterations: Vec<Vec<f64>> = side.measured().map(values).filter(|values| !values.is_empty()).collect();
         let figures = Figures::of(iterations.clone()).ok_or(NotCompared::NoMetric(which))?;
-        let group = Group::new(&self.more_is_worse(iterations)).map_err(|_| NotCompared::NoRatio(which))?;
-        Ok(Side { figures, group })
-    }
-
-    fn takes(&self, measured: &Measured) -> Vec<f64> {
-        self.how.metric.as_ref().map_or_else(|| numbers(&measured.wall_ns), |name| known_values(measured, name))
-    }
-
-    fn more_is_worse(&self, mut iterations: Vec<Vec<f64>>) -> Vec<Vec<f64>> {
+        // More is worse from here on.
         if self.better == Better::Higher {
             iterations.iter_mut().flatten().for_each(|value| *value = value.recip());
         }
-        iterations
+        let group = Group::new(&iterations).map_err(|_| NotCompared::NoRatio(which))?;
+        Ok((figures, group))
     }
 }
 
-/// A case before all cases are judged together.
-struct UnjudgedCase {
-    id: CaseId,
-    troubles: [Vec<Trouble>; 2],
-    sides: Result<[Side; 2], NotCompared>,
-}
-
-/// One side of a case: the reported values, and the compared values.
-struct Side {
-    figures: Figures,
-    group: Group,
-}
-
 /// The same with differences of reciprocals converted to differences of values.
-fn turned(judged: Judged) -> Judged {
-    let turn = |change: f64| (1.0 + change).recip() - 1.0;
-    let verdict = match judged.verdict {
-        Verdict::Unclear(Reason::TooWide { furthest }) => {
-            Verdict::Unclear(Reason::TooWide { furthest: turn(furthest) })
-        }
-        verdict => verdict,
-    };
-    let interval =
-        judged.interval.map(|Interval { low, high, level }| Interval { low: turn(high), high: turn(low), level });
-    Judged { difference: turn(judged.difference), interval, verdict, ..judged }
+fn of_values(mut judged: Judged) -> Judged {
+    let convert = |change: f64| (1.0 + change).recip() - 1.0;
+    if let Verdict::Unclear(Reason::TooWide { furthest }) = &mut judged.verdict {
+        *furthest = convert(*furthest);
+    }
+    let interval = |Interval { low, high, level }| Interval { low: convert(high), high: convert(low), level };
+    Judged { difference: convert(judged.difference), interval: judged.interval.map(interval), ..judged }
 }

@@ -34,7 +34,7 @@ pub struct Crossover {
     pub kind: String,
     /// The reference.
     pub base: String,
-    /// The clock behind the times.
+    /// The clock of the times.
     pub clock: Clock,
     /// The speed-up per length.
     pub faster: Vec<Ratio>,
@@ -88,7 +88,7 @@ pub struct Crossing {
     pub ends: Option<Ends>,
 }
 
-/// The interval of a crossing; an end that is none lies outside the measured lengths.
+/// The interval of a crossing; a missing end is outside the measured lengths.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Ends {
     /// The lower end.
@@ -232,7 +232,7 @@ fn memory_ratios(common: &[(&LengthPoint, &LengthPoint)]) -> Vec<Logs> {
 }
 
 /// Where the kind takes less. A statement about all lengths needs every length; lengths at which the difference is
-/// unclear may only lie next to a crossing.
+/// unclear are only allowed next to a crossing.
 pub(crate) fn answer(points: &[Logs], may_extrapolate: bool) -> Option<Answer> {
     points.first()?;
     let known: Vec<(usize, bool)> =

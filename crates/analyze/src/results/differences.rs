@@ -1,10 +1,13 @@
 //! Differences between the machines, devices, builds and settings of two runs.
 //!
-//! Another commit or binary is no difference: comparing them is the purpose.
+//! A different commit or binary does not count: comparing them is the purpose.
 
 use laptime_trace::run::{Machine, Run, Stop, WarmUp};
 
-use crate::units::{per_cent, time};
+use crate::{
+    note::plural,
+    units::{per_cent, time},
+};
 
 /// Memory sizes that differ by less than this share count as equal: the kernel reserves some.
 const MEMORY_SLACK: f64 = 0.05;
@@ -39,8 +42,11 @@ struct Found(Vec<Difference>);
 impl Found {
     fn device(&mut self, a: &Run, b: &Run) {
         self.decisive("device", Some(&a.device), Some(&b.device));
-        let names = |run: &Run| run.environment.machine.gpus.iter().map(|gpu| gpu.name.clone()).collect::<Vec<_>>();
-        self.decisive("gpus", Some(&or_none(&names(a))), Some(&or_none(&names(b))));
+        let gpus = |run: &Run| {
+            let names: Vec<&str> = run.environment.machine.gpus.iter().map(|gpu| gpu.name.as_str()).collect();
+            if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+        };
+        self.decisive("gpus", Some(&gpus(a)), Some(&gpus(b)));
         let driver = |run: &Run| run.environment.machine.gpus.iter().find_map(|gpu| gpu.driver.clone());
         self.minor("driver", driver(a), driver(b));
     }
@@ -54,10 +60,12 @@ impl Found {
         if let (Some(one), Some(other)) = (a.memory_bytes, b.memory_bytes)
             && one.abs_diff(other) as f64 > MEMORY_SLACK * one.max(other) as f64
         {
-            self.minor("memory", Some(gib(one)), Some(gib(other)));
+            let gib = |bytes: u64| Some(format!("{:.1} GiB", bytes as f64 / f64::from(1 << 30)));
+            self.minor("memory", gib(one), gib(other));
         }
         self.minor("governor", a.governor.as_ref(), b.governor.as_ref());
-        self.minor("boost", a.boost.map(on_or_off), b.boost.map(on_or_off));
+        let boost = |machine: &Machine| machine.boost.map(|is_on| if is_on { "on" } else { "off" });
+        self.minor("boost", boost(a), boost(b));
         let kind = |machine: &Machine| machine.virtual_machine.clone().unwrap_or_else(|| "none".to_owned());
         self.minor("virtual machine", Some(kind(a)), Some(kind(b)));
         self.minor("system", Some(&a.os), Some(&b.os));
@@ -101,22 +109,9 @@ impl Found {
     }
 }
 
-fn or_none(names: &[String]) -> String {
-    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
-}
-
-fn on_or_off(is_on: bool) -> &'static str {
-    if is_on { "on" } else { "off" }
-}
-
-fn gib(bytes: u64) -> String {
-    format!("{:.1} GiB", bytes as f64 / f64::from(1 << 30))
-}
-
 fn warm_up(warmup: WarmUp) -> String {
     match warmup {
-        WarmUp::Iterations(1) => "1 iteration".to_owned(),
-        WarmUp::Iterations(iterations) => format!("{iterations} iterations"),
+        WarmUp::Iterations(iterations) => plural(iterations, "iteration", "iterations"),
         WarmUp::Auto => "automatic".to_owned(),
     }
 }

@@ -63,21 +63,14 @@ impl fmt::Display for Doubt {
                 write!(f, "load average was {load:.1} on {cpus}; other processes may have affected the timings")
             }
             Self::Interrupted { iterations } => {
-                write!(
-                    f,
-                    "interrupted after {}; `--resume` measures it again",
-                    plural(*iterations, "iteration", "iterations")
-                )
+                let iterations = plural(*iterations, "iteration", "iterations");
+                write!(f, "interrupted after {iterations}; `--resume` measures it again")
             }
             Self::Throttled { iterations, of, reasons } => {
                 write!(f, "the device was throttled in {iterations} of {of} iterations ({})", reasons.join(", "))
             }
             Self::BeyondPeak { share, bound } => {
-                let peak = match bound {
-                    Bound::Arithmetic => "arithmetic",
-                    Bound::Memory => "memory",
-                };
-                let share = per_cent(*share);
+                let (peak, share) = (bound.word(), per_cent(*share));
                 write!(f, "{share} of the measured {peak} peak is impossible; measure it again with `laptime peaks`")
             }
             Self::SlowStart { slow, warmup } => slow_start(f, slow, *warmup),
@@ -86,11 +79,8 @@ impl fmt::Display for Doubt {
             }
             Self::NeverSteady { .. } => write!(f, "timings did not reach a steady state; see `laptime warmup`"),
             Self::BecameSlower { by } => {
-                write!(
-                    f,
-                    "timings rose by {} during the run; the device may be lowering its clock as it heats up",
-                    per_cent(*by)
-                )
+                let by = per_cent(*by);
+                write!(f, "timings rose by {by} during the run; the device may be lowering its clock as it heats up")
             }
             Self::Outliers { iterations, of, furthest } => {
                 let are = if *iterations == 1 { "is an outlier" } else { "are outliers" };
@@ -107,12 +97,10 @@ impl fmt::Display for Doubt {
                 }
             }
             Self::FewIterations { iterations, processes } => {
-                let (count, what, flag) = if *processes > 1 {
-                    (*processes, "processes", "runs")
-                } else {
-                    (*iterations, "iterations", "iterations")
+                let (few, flag) = match *processes {
+                    0 | 1 => (plural(*iterations, "iteration is", "iterations are"), "iterations"),
+                    several => (format!("{several} processes are"), "runs"),
                 };
-                let few = if count == 1 { "1 iteration is".to_owned() } else { format!("{count} {what} are") };
                 write!(f, "{few} too few for a 95 % interval; use `--{flag} {FEW_ITERATIONS}` or more")
             }
             Self::ProcessesDiffer { between, within, processes, .. } => write!(
@@ -174,7 +162,7 @@ impl Doubt {
     }
 
     /// Whether it applies to warm-up studies, where early iterations are slow and the number of iterations is fixed.
-    pub(crate) fn holds_of_warm_ups(&self) -> bool {
+    pub(crate) fn applies_to_warm_ups(&self) -> bool {
         use Doubt::{Loaded, Outliers, ProcessesDiffer, Throttled, Unoptimised};
         matches!(self, Unoptimised { .. } | Loaded { .. } | Throttled { .. } | Outliers { .. } | ProcessesDiffer { .. })
     }

@@ -63,13 +63,11 @@ pub fn doubts(cases: &Cases, settings: &Settings, environment: &Environment) -> 
             add(&mut shared, doubt, varying.name(&case.id), measured.len());
         }
     }
-    let of_run = of_run(settings, environment).into_iter().filter(|_| !measured.is_empty());
-    shared.extend(of_run.map(|doubt| SharedDoubt {
-        doubt,
-        worst: None,
-        shared_by: measured.len(),
-        of: measured.len(),
-    }));
+    if !measured.is_empty() {
+        let (shared_by, of) = (measured.len(), measured.len());
+        let of_run = of_run(settings, environment).into_iter();
+        shared.extend(of_run.map(|doubt| SharedDoubt { doubt, worst: None, shared_by, of }));
+    }
     shared.sort_by_key(|shared| shared.doubt.kind());
     shared
 }
@@ -130,33 +128,27 @@ fn of_run(settings: &Settings, environment: &Environment) -> Vec<Doubt> {
 }
 
 fn of_case(case: &MeasuredFigures, settings: &Settings) -> Vec<Doubt> {
-    let slow_start = case.course.slow_start.map(|slow| Doubt::SlowStart { slow, warmup: settings.warmup });
-    let became_slower = case.course.slow_down.map(|by| Doubt::BecameSlower { by });
+    let (iterations, processes, is_interrupted) =
+        (case.wall.all.n, case.wall.processes, case.stopped == StopReason::Interrupted);
+    let (throttled, reasons) = (case.state.throttled, case.state.reasons.clone());
+    let (unsteady, of) = (case.course.unsteady, processes);
+    let is_few = case.wall.interval.is_none() && !is_interrupted;
     let found = [
-        interrupted(case),
-        throttled_of(case),
-        beyond_peak_of(case),
-        slow_start,
-        never_steady_of(case),
-        became_slower,
-        time_up_of(case, settings),
-        few_iterations_of(case),
-        processes_differ_of(case, settings),
-        outliers_of(case),
+        is_interrupted.then_some(Doubt::Interrupted { iterations }),
+        (throttled > 0).then_some(Doubt::Throttled { iterations: throttled, of: case.state.of, reasons }),
+        beyond_peak(case),
+        case.course.slow_start.map(|slow| Doubt::SlowStart { slow, warmup: settings.warmup }),
+        (unsteady > 0 || case.steady == Steady::NotReached).then_some(Doubt::NeverSteady { processes: unsteady, of }),
+        case.course.slow_down.map(|by| Doubt::BecameSlower { by }),
+        time_up(case, settings),
+        is_few.then_some(Doubt::FewIterations { iterations, processes }),
+        processes_differ(case, settings),
+        outliers(case),
     ];
     found.into_iter().flatten().collect()
 }
 
-fn interrupted(case: &MeasuredFigures) -> Option<Doubt> {
-    (case.stopped == StopReason::Interrupted).then_some(Doubt::Interrupted { iterations: case.wall.all.n })
-}
-
-fn throttled_of(case: &MeasuredFigures) -> Option<Doubt> {
-    let (iterations, of, reasons) = (case.state.throttled, case.state.of, case.state.reasons.clone());
-    (iterations > 0).then_some(Doubt::Throttled { iterations, of, reasons })
-}
-
-fn beyond_peak_of(case: &MeasuredFigures) -> Option<Doubt> {
+fn beyond_peak(case: &MeasuredFigures) -> Option<Doubt> {
     let limits = case.limits?;
     let shares = [(limits.mfu, Bound::Arithmetic), (limits.mbu, Bound::Memory)];
     let beyond = shares.into_iter().filter_map(|(share, bound)| Some((share.filter(|&share| share > 1.0)?, bound)));
@@ -164,14 +156,9 @@ fn beyond_peak_of(case: &MeasuredFigures) -> Option<Doubt> {
     Some(Doubt::BeyondPeak { share, bound })
 }
 
-fn never_steady_of(case: &MeasuredFigures) -> Option<Doubt> {
-    let (processes, of) = (case.course.unsteady, case.wall.processes);
-    (processes > 0 || case.steady == Steady::NotReached).then_some(Doubt::NeverSteady { processes, of })
-}
-
-fn time_up_of(case: &MeasuredFigures, settings: &Settings) -> Option<Doubt> {
+fn time_up(case: &MeasuredFigures, settings: &Settings) -> Option<Doubt> {
     match (case.stopped, settings.stop) {
-        // A narrow interval with too few iterations to stop by rule is no reason for doubt.
+        // An interval that is narrow enough needs no note, even if there were too few iterations to stop.
         (StopReason::MaxTime { half_width }, Stop::Interval { within, at_most_ns, .. })
             if half_width.is_none_or(|half_width| half_width > within) =>
         {
@@ -181,20 +168,14 @@ fn time_up_of(case: &MeasuredFigures, settings: &Settings) -> Option<Doubt> {
     }
 }
 
-fn few_iterations_of(case: &MeasuredFigures) -> Option<Doubt> {
-    let (iterations, processes) = (case.wall.all.n, case.wall.processes);
-    let is_few = case.wall.interval.is_none() && case.stopped != StopReason::Interrupted;
-    is_few.then_some(Doubt::FewIterations { iterations, processes })
-}
-
-fn processes_differ_of(case: &MeasuredFigures, settings: &Settings) -> Option<Doubt> {
+fn processes_differ(case: &MeasuredFigures, settings: &Settings) -> Option<Doubt> {
     let (between, within, processes) = (case.wall.between?, case.wall.within?, case.wall.processes);
     let is_large = between > LEAST_BETWEEN && between > BETWEEN_OVER_WITHIN * within;
     let differ = Doubt::ProcessesDiffer { between, within, processes, runs: settings.runs };
     (is_large && processes >= LEAST_PROCESSES).then_some(differ)
 }
 
-fn outliers_of(case: &MeasuredFigures) -> Option<Doubt> {
+fn outliers(case: &MeasuredFigures) -> Option<Doubt> {
     let (iterations, of, furthest) = (case.course.outliers, case.wall.all.n, case.course.furthest?);
     let is_many = iterations as f64 > OUTLIER_SHARE * of as f64;
     let distance = (furthest - 1.0).abs();

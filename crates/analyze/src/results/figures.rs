@@ -30,7 +30,7 @@ impl Figures {
         let by_process: Vec<Vec<f64>> = by_process.into_iter().filter(|iterations| !iterations.is_empty()).collect();
         let all = Summary::of(&Sorted::<f64>::from_unsorted(by_process.concat()).ok()?, SEED)?;
         let processes = by_process.len();
-        // The iterations of a process depend on each other, so iterations of several processes are no sample for an interval.
+        // The iterations of a process are not independent, so those of several processes cannot be pooled for an interval.
         let interval = all.median_interval.filter(|_| processes == 1);
         let pooled = Self { all, processes, median: all.median, interval, between: None, within: None };
         let Ok(group) = Group::new(&by_process) else { return Some(pooled) };

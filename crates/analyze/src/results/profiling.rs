@@ -6,12 +6,12 @@ mod run_names;
 
 pub use self::{
     findings::{FAR_FROM_LIMIT, KeyFinding},
-    passes::{LossCurve, Mode, Passes, TrainingCost},
+    passes::{LossCurve, Mode, TrainingCost, with_pass},
 };
 
-use laptime_trace::run::{AxisValue, Case, CaseResult, Run, Settings};
+use laptime_trace::run::{AxisValue, Case, CaseResult, Run};
 
-use crate::cases::{CaseFigures, Cases, MeasuredFigures, cases};
+use crate::cases::{CaseFigures, MeasuredFigures, cases};
 use crate::crossover::{Crossover, KIND, crossovers};
 use crate::doubts::{SharedDoubt, doubts};
 use crate::scaling::{Scaling, scaling};
@@ -125,13 +125,13 @@ impl MeasuredFigures {
 pub fn profiling(runs: Vec<ProfiledRun>) -> Profiling {
     let names = run_names::names(&runs);
     let mut gathered: [(Vec<CaseResult>, Vec<CaseFigures>); 3] = Default::default();
-    let mut text = Profiling::default();
+    let mut answer = Profiling::default();
     for (read, name) in runs.into_iter().zip(names) {
         let results = with_name(&read.results, name.as_deref());
         if read.is_warm_up() {
             let not_counted = results.iter().filter_map(CaseResult::measured).map(|one| one.warmup_ns.len()).max();
             let (name, not_counted) = (name.clone(), not_counted.unwrap_or(0));
-            text.warmups.push(ColdRun { name, warmups: warmup(&results), not_counted });
+            answer.warmups.push(ColdRun { name, warmups: warmup(&results), not_counted });
         } else {
             let peaks = read.run.as_ref().and_then(|run| run.peaks.as_ref());
             for case in cases(&results, peaks).cases {
@@ -142,10 +142,10 @@ pub fn profiling(runs: Vec<ProfiledRun>) -> Profiling {
             }
         }
         let doubts = doubts_of(&read);
-        text.runs.push(NamedRun { name, read, doubts });
+        answer.runs.push(NamedRun { name, read, doubts });
     }
     let [attention, models, others] = gathered.map(|(results, cases)| Part::of(results, cases));
-    Profiling { attention, models, others, ..text }
+    Profiling { attention, models, others, ..answer }
 }
 
 /// The part of a case: attention, models, others.
@@ -168,10 +168,8 @@ fn with_name(results: &[CaseResult], name: Option<&str>) -> Vec<CaseResult> {
 }
 
 fn doubts_of(read: &ProfiledRun) -> Vec<SharedDoubt> {
-    let Some(run) = &read.run else { return Vec::new() };
-    let Settings { cold, .. } = run.settings;
-    let found: Cases = cases(&read.results, run.peaks.as_ref());
-    if cold { Vec::new() } else { doubts(&found, &run.settings, &run.environment) }
+    let Some(run) = read.run.as_ref().filter(|run| !run.settings.cold) else { return Vec::new() };
+    doubts(&cases(&read.results, run.peaks.as_ref()), &run.settings, &run.environment)
 }
 
 #[cfg(test)]

@@ -30,7 +30,7 @@ pub struct Scaling {
 pub struct ScalingSeries {
     /// What its cases have in common.
     pub id: CaseId,
-    /// The clock behind the times.
+    /// The clock of the times.
     pub clock: Clock,
     /// The lengths that were measured, shortest first.
     pub lengths: Vec<u64>,
@@ -151,40 +151,39 @@ impl Scaling {
     /// Findings about growth: one per rule, for the series that grows the most.
     pub fn findings(&self) -> Vec<Finding> {
         let is_certain = |last: Exponent| last.interval.is_some_and(|ends| ends.low > QUADRATIC);
-        let of_time = |series: &&ScalingSeries| series.is_model() && series.time.last.is_some_and(is_certain);
-        let slow: Vec<&ScalingSeries> = self.series.iter().filter(of_time).collect();
+        let is_model = |series: &ScalingSeries| series.id.case.get("model").is_some();
+        let of_time = |series: &&ScalingSeries| is_model(series) && series.time.last.is_some_and(is_certain);
+        let has_little_attention =
+            |series: &&ScalingSeries| series.quadratic_work.is_some_and(|share| share < LEAST_SHARE);
         let (elsewhere, quadratic): (Vec<_>, Vec<_>) =
-            slow.into_iter().partition(|series| series.is_hardly_attention());
+            self.series.iter().filter(of_time).partition(has_little_attention);
         let of_memory = |series: &&ScalingSeries| series.memory.last.is_some_and(|last| last.value > QUADRATIC);
         let wide: Vec<&ScalingSeries> = self.series.iter().filter(of_memory).collect();
         let found = [
-            self.worst(&quadratic, "time", |series| series.time.last)
-                .map(|(evidence, worst)| quadratic_time(evidence, worst)),
-            self.worst(&elsewhere, "time", |series| series.time.last)
-                .map(|(evidence, worst)| other_time(evidence, worst)),
-            self.worst(&wide, "peak memory", |series| series.memory.last)
-                .map(|(evidence, worst)| quadratic_memory(evidence, worst)),
+            self.worst(&quadratic, "time", |series| series.time.last, quadratic_time),
+            self.worst(&elsewhere, "time", |series| series.time.last, other_time),
+            self.worst(&wide, "peak memory", |series| series.memory.last, quadratic_memory),
         ];
         found.into_iter().flatten().collect()
     }
 
-    /// The series that grows the most, with the evidence.
-    fn worst<'a>(
+    /// The finding about the series that grows the most.
+    fn worst(
         &self,
-        some: &[&'a ScalingSeries],
+        some: &[&ScalingSeries],
         what: &str,
         of: fn(&ScalingSeries) -> Option<Exponent>,
-    ) -> Option<(String, &'a ScalingSeries)> {
+        finding: fn(String, &ScalingSeries) -> Finding,
+    ) -> Option<Finding> {
         let value = |series: &ScalingSeries| of(series).map_or(0.0, |last| last.value);
         let worst = some.iter().max_by(|one, other| value(one).total_cmp(&value(other)))?;
-        let last = of(worst)?;
         let others = match some.len() {
             1 => String::new(),
             count => format!(" ({} more series too)", count - 1),
         };
-        let name = self.name(worst);
-        let Exponent { from, to, value, .. } = last;
-        Some((format!("From {from} to {to} tokens, the {what} of {name} grew as N^{value:.2}{others}"), worst))
+        let (name, Exponent { from, to, value, .. }) = (self.name(worst), of(worst)?);
+        let evidence = format!("From {from} to {to} tokens, the {what} of {name} grew as N^{value:.2}{others}");
+        Some(finding(evidence, worst))
     }
 
     /// A series by the axes in which it differs from the others.
@@ -196,24 +195,14 @@ impl Scaling {
     }
 }
 
-impl ScalingSeries {
-    fn is_model(&self) -> bool {
-        self.id.case.get("model").is_some()
-    }
-
-    /// The kind of attention, if the cases have one.
-    fn attention(&self) -> Option<String> {
-        self.id.case.get("attention").map(ToString::to_string)
-    }
-
-    fn is_hardly_attention(&self) -> bool {
-        self.quadratic_work.is_some_and(|share| share < LEAST_SHARE)
-    }
+/// The kind of attention, if the cases have one.
+fn attention(series: &ScalingSeries) -> Option<String> {
+    series.id.case.get("attention").map(ToString::to_string)
 }
 
 fn quadratic_time(evidence: String, series: &ScalingSeries) -> Finding {
     let blamed = |share: f64| format!("attention is the bottleneck, with {:.0} % of the FLOPs", 100.0 * share);
-    let next = match series.attention().as_deref() {
+    let next = match attention(series).as_deref() {
         Some("sparse") => "use a sparser pattern: a smaller `--window`, or fewer `--global` and `--random` positions",
         _ => "measure a sparse pattern: `laptime bench model … --attention dense,sparse`",
     };
@@ -244,7 +233,7 @@ fn other_time(evidence: String, series: &ScalingSeries) -> Finding {
 }
 
 fn quadratic_memory(evidence: String, series: &ScalingSeries) -> Finding {
-    let next = match series.attention().as_deref() {
+    let next = match attention(series).as_deref() {
         Some("sparse") => "use a sparser pattern, shorter sequences or smaller batches",
         Some("dense") => "measure a sparse pattern (`--attention sparse`), or use shorter sequences or smaller batches",
         _ => "use an attention that does not store scores: `--attention dense` or `sparse`",

@@ -32,7 +32,7 @@ pub struct TimingFigures {
 }
 
 /// A stage in one timing: medians over iterations of its time per iteration.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct TimedStage {
     /// Its name.
     pub name: String,
@@ -49,8 +49,9 @@ const SEED: u64 = 17;
 
 /// Computes the times and overheads from the trace and from pairs of a recorded and an unrecorded iteration.
 pub fn timings(trace: &Trace, pairs: &[(Timing, &[(f64, f64)])]) -> Timings {
-    let mut seen = Seen::of(trace);
-    let timings = pairs.iter().map(|&(timing, pairs)| figures(timing, pairs, seen.remove(timing))).collect();
+    let mut seen = Seen::of(trace).stages;
+    let figures = |&(timing, pairs): &(Timing, &[_])| figures(timing, pairs, seen.remove(&timing).unwrap_or_default());
+    let timings = pairs.iter().map(figures).collect();
     let unrecorded = pairs.first().map_or(&[][..], |(_, pairs)| pairs).iter().map(|(_, idle)| *idle);
     Timings { unrecorded_ns: median_of(unrecorded), timings }
 }
@@ -58,14 +59,10 @@ pub fn timings(trace: &Trace, pairs: &[(Timing, &[(f64, f64)])]) -> Timings {
 fn figures(timing: Timing, pairs: &[(f64, f64)], seen: Vec<StageTimes>) -> TimingFigures {
     let wall = median_of(pairs.iter().map(|(recorded, _)| *recorded));
     let mut stages = seen.into_iter().map(|stage| stage.figures(timing));
-    let iteration = stages.next().unwrap_or(TimedStage {
-        name: "iteration".to_owned(),
-        host_ns: None,
-        device_ns: None,
-        busy_ns: None,
-    });
-    let cost = cost_of_first(pairs, SEED);
+    let iteration =
+        stages.next().unwrap_or_else(|| TimedStage { name: "iteration".to_owned(), ..TimedStage::default() });
     let iteration = TimedStage { host_ns: wall, ..iteration };
+    let cost = cost_of_first(pairs, SEED);
     TimingFigures { timing, iterations: pairs.len(), iteration, cost, stages: stages.collect() }
 }
 
@@ -141,10 +138,6 @@ impl Seen {
             stages.len() - 1
         });
         &mut stages[at]
-    }
-
-    fn remove(&mut self, timing: Timing) -> Vec<StageTimes> {
-        self.stages.remove(&timing).unwrap_or_default()
     }
 }
 

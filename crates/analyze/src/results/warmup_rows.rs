@@ -96,9 +96,9 @@ pub fn warmup_doubts(
     environment: &Environment,
 ) -> Vec<SharedDoubt> {
     let largest = by_number.iter().max_by_key(|(iterations, _)| *iterations).map_or(&[][..], |(_, results)| results);
-    let mut text = doubts(&cases(largest, None), settings, environment);
-    text.retain(|text| text.doubt.holds_of_warm_ups());
-    text
+    let mut found = doubts(&cases(largest, None), settings, environment);
+    found.retain(|shared| shared.doubt.applies_to_warm_ups());
+    found
 }
 
 fn case_rows(id: &CaseId, by_number: &[(usize, Vec<CaseResult>)]) -> WarmUpRows {
@@ -126,26 +126,20 @@ fn mean(row: &WarmUpRow) -> Option<f64> {
 }
 
 fn row(warmup_iterations: usize, results: &[CaseResult]) -> WarmUpRow {
-    let measured = || results.iter().filter_map(CaseResult::measured);
-    let first = |ns: &[u64], more: &[u64]| ns.first().or(more.first()).map(|first| *first as f64);
-    let iterations = Figures::of(measured().map(|measured| numbers(&measured.wall_ns)).collect());
-    let series = results.iter().filter_map(series).collect();
+    let measured = || results.iter().filter_map(|result| Some((result.run, result.measured()?)));
+    let series = measured().map(|(run, measured)| IterationSeries {
+        run,
+        iterations_ns: [measured.warmup_ns.as_slice(), &measured.wall_ns].concat(),
+    });
+    let series: Vec<IterationSeries> = series.collect();
     WarmUpRow {
         warmup_iterations,
-        first_ns: median_of(measured().filter_map(|measured| first(&measured.warmup_ns, &measured.wall_ns))),
-        iterations,
+        first_ns: median_of(series.iter().filter_map(|series| series.iterations_ns.first()).map(|&first| first as f64)),
+        iterations: Figures::of(measured().map(|(_, measured)| numbers(&measured.wall_ns)).collect()),
         from_reference: None,
         from_steady: None,
         series,
     }
-}
-
-fn series(result: &CaseResult) -> Option<IterationSeries> {
-    let measured = result.measured()?;
-    Some(IterationSeries {
-        run: result.run,
-        iterations_ns: [measured.warmup_ns.as_slice(), &measured.wall_ns].concat(),
-    })
 }
 
 /// The median of the steady levels of all processes that have one.
@@ -159,7 +153,7 @@ mod tests {
     use super::*;
     use laptime_trace::run::{Measured, Outcome};
 
-    /// A process whose first iteration lasts 500 and all others 100, of which so many do not count.
+    /// A process whose first iteration takes 500 and all others 100; the first `warmup` are not counted.
     fn result(run: u32, warmup: usize) -> CaseResult {
         let iterations: Vec<u64> = std::iter::once(500).chain(std::iter::repeat_n(100, warmup + 9)).collect();
         let (early, counted) = iterations.split_at(warmup);

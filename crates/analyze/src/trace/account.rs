@@ -76,7 +76,7 @@ pub struct LapsCovered {
     pub count: u64,
     /// How many laps the interval covers: it ends where the last lap starts, so each lap includes what follows it. For
     /// several devices, the sum, so that a share of it belongs to one device.
-    pub turns: u64,
+    pub periods: u64,
     /// The median lap, in nanoseconds.
     pub median: f64,
     /// The kernels of a lap, if it was detected as a sequence of kernels.
@@ -177,8 +177,8 @@ fn together(mut accounts: Vec<Account>) -> Option<Account> {
     for entry in accounts.iter().flat_map(|account| &account.entries) {
         entries.add(entry.kind, &entry.name, entry.time, entry.count);
     }
-    let turns = accounts.iter().filter_map(|account| Some(account.laps.as_ref()?.turns)).sum();
-    let laps = accounts.iter().find_map(|account| account.laps.clone()).map(|laps| LapsCovered { turns, ..laps });
+    let periods = accounts.iter().filter_map(|account| Some(account.laps.as_ref()?.periods)).sum();
+    let laps = accounts.iter().find_map(|account| account.laps.clone()).map(|laps| LapsCovered { periods, ..laps });
     let total = accounts.iter().map(|account| account.total).sum();
     Some(Account { of: Owner::Devices(devices), laps, total, entries: entries.into_entries(), devices })
 }
@@ -214,19 +214,19 @@ fn on_device(
     let pieces = pieces(trace, devices, device, waits, by);
     let of = Owner::Device(device.name.clone());
     let of_laps = unit.and_then(|unit| {
-        let (stretches, turns) = stretches_of_laps(trace, device, unit)?;
-        Some(account(&pieces, &stretches, of.clone(), Some(held(unit, turns))))
+        let (stretches, periods) = stretches_of_laps(trace, device, unit)?;
+        Some(account(&pieces, &stretches, of.clone(), Some(laps_covered(unit, periods))))
     });
     Some((of_laps, account(&pieces, &window, of, None)))
 }
 
-fn held(unit: &LapUnit, turns: u64) -> LapsCovered {
+fn laps_covered(unit: &LapUnit, periods: u64) -> LapsCovered {
     let lengths = unit.laps.iter().map(|lap| lap.end - lap.start).collect();
     let median = Sorted::<u64>::from_unsorted(lengths).median().unwrap_or(0.0);
-    LapsCovered { unit: unit.name.clone(), count: unit.laps.len() as u64, turns, median, kernels: unit.kernels }
+    LapsCovered { unit: unit.name.clone(), count: unit.laps.len() as u64, periods, median, kernels: unit.kernels }
 }
 
-/// From the first work of the first lap to the first work of the last lap, and the laps between: a device runs behind
+/// From the first work of the first lap to the first work of the last lap, and the laps between: a device lags behind
 /// the host. A single lap ends with its last work. Laps in which recording was paused are left out.
 fn stretches_of_laps(trace: &Trace, device: &DeviceWork, unit: &LapUnit) -> Option<(Stretches, u64)> {
     let mut begins: BTreeMap<usize, u64> = BTreeMap::new();
@@ -241,15 +241,15 @@ fn stretches_of_laps(trace: &Trace, device: &DeviceWork, unit: &LapUnit) -> Opti
         return (from < reached).then(|| (Stretches::union(vec![(from, reached)]).minus(&device.not_recorded), 1));
     }
     let pauses = pauses(trace);
-    let (mut stretches, mut turns) = (Vec::new(), 0);
+    let (mut stretches, mut periods) = (Vec::new(), 0);
     for ((lap, from), (next, to)) in begins.iter().zip(begins.iter().skip(1)) {
         if pauses.length_within(*from, *to) == 0 {
             stretches.push((*from, *to));
-            turns += (next - lap) as u64;
+            periods += (next - lap) as u64;
         }
     }
     let stretches = Stretches::union(stretches);
-    (stretches.length() > 0).then_some((stretches, turns))
+    (stretches.length() > 0).then_some((stretches, periods))
 }
 
 /// A time interval of one entry.
@@ -290,18 +290,18 @@ fn pieces<'a>(trace: &'a Trace, devices: &'a Devices, device: &DeviceWork, waits
 }
 
 /// Assigns each busy moment to one piece of work: kernels before copies, then the one that started first.
-fn busy_pieces(work: &[Work], mut tell: impl FnMut(&Work, u64, u64, bool)) {
+fn busy_pieces(work: &[Work], mut emit: impl FnMut(&Work, u64, u64, bool)) {
     let mut ends: Vec<(u64, usize)> = work.iter().enumerate().map(|(at, work)| (work.end, at)).collect();
     ends.sort_unstable();
     let mut open: BTreeSet<(WorkKind, usize)> = BTreeSet::new();
-    let mut text = vec![false; work.len()];
+    let mut has_started = vec![false; work.len()];
     let (mut starting, mut ending, mut now) = (0, 0, 0);
     while ending < ends.len() {
         let start = work.get(starting).map_or(u64::MAX, |work| work.start);
         let next = start.min(ends[ending].0);
         if let Some(&(_, at)) = open.first().filter(|_| now < next) {
-            tell(&work[at], now, next, !text[at]);
-            text[at] = true;
+            emit(&work[at], now, next, !has_started[at]);
+            has_started[at] = true;
         }
         now = next;
         // Starts are handled before ends, because work can have zero length.
@@ -311,9 +311,9 @@ fn busy_pieces(work: &[Work], mut tell: impl FnMut(&Work, u64, u64, bool)) {
         } else {
             let at = ends[ending].1;
             open.remove(&(work[at].kind, at));
-            if !text[at] {
+            if !has_started[at] {
                 // Hidden behind other work, or of zero length: it counts, but without time.
-                tell(&work[at], work[at].start, work[at].start, true);
+                emit(&work[at], work[at].start, work[at].start, true);
             }
             ending += 1;
         }
@@ -372,9 +372,9 @@ fn on_thread(trace: &Trace, devices: &Devices, unit: Option<&LapUnit>) -> Option
     };
     let of_laps = unit.and_then(|unit| {
         let (first, last) = (unit.laps.first()?, unit.laps.last()?);
-        let turns = unit.laps.len() as u64 - 1;
-        let (to, turns) = if turns == 0 { (last.end, 1) } else { (last.start, turns) };
-        Some(divide(first.start, to, Some(held(unit, turns))))
+        let periods = unit.laps.len() as u64 - 1;
+        let (to, periods) = if periods == 0 { (last.end, 1) } else { (last.start, periods) };
+        Some(divide(first.start, to, Some(laps_covered(unit, periods))))
     });
     let whole = divide(first, last, None);
     Some(Accounts { of_laps, whole, other_devices: 0, findings: check(trace, devices) })
@@ -480,7 +480,7 @@ mod tests {
         let of_laps = accounts.of_laps.unwrap();
         assert_eq!(
             of_laps.laps,
-            Some(LapsCovered { unit: "token".to_owned(), count: 4, turns: 3, median: 9.0, kernels: None })
+            Some(LapsCovered { unit: "token".to_owned(), count: 4, periods: 3, median: 9.0, kernels: None })
         );
         assert_eq!(of_laps.total, 150);
         assert_eq!(
@@ -510,7 +510,7 @@ mod tests {
         // Seven kernels and five gaps of 30; the stretch from 280 to 410 is not known.
         assert_eq!(accounts.whole.total, 7 * 70 + 5 * 30);
         let of_laps = accounts.of_laps.unwrap();
-        assert_eq!((of_laps.total, of_laps.laps.as_ref().map(|laps| laps.turns)), (500, Some(5)));
+        assert_eq!((of_laps.total, of_laps.laps.as_ref().map(|laps| laps.periods)), (500, Some(5)));
         let times = |account: &Account| account.entries.iter().map(|entry| entry.time).collect::<Vec<_>>();
         assert_eq!((times(&accounts.whole), times(&of_laps)), (vec![490, 150], vec![350, 150]));
     }

@@ -75,7 +75,7 @@ fn swept_busy(work: &[Work]) -> u64 {
     busy
 }
 
-/// A child must lie within its parent on the same track.
+/// A child must be inside its parent on the same track.
 fn children_outside(trace: &Trace) -> Option<Finding> {
     let (mut outside, mut example) = (0_u64, None);
     for span in trace.spans() {

@@ -1,10 +1,10 @@
-//! The device time behind each span of the host, found through flows.
+//! The device time of the work launched by each host span, found through flows.
 
 use laptime_trace::{Column, Nanos, SpanId, Trace};
 
 use crate::intervals::union_length;
 
-/// For each span of the host, the device time of what it or anything inside it led to.
+/// For each host span, the device time of the work that it or its children launched.
 #[derive(Debug)]
 pub struct DeviceTime {
     /// The time plus one; zero for spans that led to nothing.

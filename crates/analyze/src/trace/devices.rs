@@ -28,8 +28,8 @@ pub struct DeviceWork {
     /// The work is stages between two marks on a stream, idle time included: nothing finer was recorded.
     pub is_stages: bool,
     /// Graphs that the trace also shows as kernels; only the kernels count.
-    pub graphs_beside_kernels: u64,
-    /// Idle time in which recording was paused: nothing is known of it, so it is no gap.
+    pub graphs_with_kernels: u64,
+    /// Idle time in which recording was paused: what happened is unknown, so it is not a gap.
     pub not_recorded: Stretches,
 }
 
@@ -125,7 +125,7 @@ impl DeviceWork {
 pub fn devices(trace: &Trace) -> Devices {
     let activities = trace.activities();
     let launches = launches(trace, &activities);
-    let beside = graphs_beside_kernels(trace, &activities, &launches);
+    let beside = graphs_with_kernels(trace, &activities, &launches);
     let mut kinds: HashMap<NameId, WorkKind> = HashMap::new();
     let mut found: Vec<DeviceWork> = Vec::new();
     let pauses = pauses(trace);
@@ -135,7 +135,7 @@ pub fn devices(trace: &Trace) -> Devices {
             number,
             work: Vec::new(),
             is_stages: false,
-            graphs_beside_kernels: 0,
+            graphs_with_kernels: 0,
             not_recorded: Stretches::default(),
         };
         for span in tracks.iter().flat_map(|&track| trace.spans_on(track)) {
@@ -143,7 +143,7 @@ pub fn devices(trace: &Trace) -> Devices {
                 continue;
             }
             if beside.contains(&span.id) {
-                device.graphs_beside_kernels += 1;
+                device.graphs_with_kernels += 1;
                 continue;
             }
             let kind = *kinds.entry(trace.span_name(span.id)).or_insert_with(|| kind_of(span.activity(), span.name));
@@ -212,7 +212,7 @@ pub fn launch_starts(trace: &Trace) -> HashMap<SpanId, u64> {
     launches(trace, &trace.activities()).into_iter().map(|(work, call)| (work, trace.span_start(call).0)).collect()
 }
 
-/// The call of the host behind each span of a device.
+/// The host call that launched each device span.
 fn launches(trace: &Trace, activities: &[Activity]) -> HashMap<SpanId, SpanId> {
     let is_on_host = |id: SpanId| !trace.track(trace.span_track(id)).kind.is_device();
     let flows = trace.flows().iter().filter(|flow| is_on_host(flow.from) && !is_on_host(flow.to));
@@ -227,11 +227,7 @@ fn launches(trace: &Trace, activities: &[Activity]) -> HashMap<SpanId, SpanId> {
     found
 }
 
-fn graphs_beside_kernels(
-    trace: &Trace,
-    activities: &[Activity],
-    launches: &HashMap<SpanId, SpanId>,
-) -> HashSet<SpanId> {
+fn graphs_with_kernels(trace: &Trace, activities: &[Activity], launches: &HashMap<SpanId, SpanId>) -> HashSet<SpanId> {
     let graphs: Vec<SpanId> = trace.span_ids().filter(|id| activities[id.index()] == Activity::Graph).collect();
     if graphs.is_empty() {
         return HashSet::new();
@@ -308,7 +304,7 @@ mod tests {
         let found = devices(&builder.build().unwrap());
         let device = &found.devices[0];
         assert_eq!(device.work.iter().map(|work| work.start).collect::<Vec<_>>(), [12, 110]);
-        assert_eq!(device.graphs_beside_kernels, 1);
+        assert_eq!(device.graphs_with_kernels, 1);
     }
 
     #[test]

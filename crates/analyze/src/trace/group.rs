@@ -5,6 +5,7 @@ mod rules;
 
 use laptime_trace::Activity;
 
+pub use self::levels::mangled_path;
 use self::levels::{Levels, levels};
 use self::rules::{NOT_ATTENTION, RULES, plain};
 

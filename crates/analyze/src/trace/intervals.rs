@@ -81,7 +81,7 @@ impl Stretches {
         self.before[last] + (moment.min(end) - start)
     }
 
-    /// Whether a moment lies in one of them.
+    /// Whether a moment is in one of them.
     pub fn contains(&self, moment: u64) -> bool {
         let after = self.parts.partition_point(|(start, _)| *start <= moment);
         after > 0 && moment < self.parts[after - 1].1

@@ -374,7 +374,7 @@ impl CountedNames {
 }
 
 impl Family {
-    /// Adds a span, unless it lies within the last one: a nested unit counts once.
+    /// Adds a span, unless it is inside the last one: a nested unit counts once.
     fn add(&mut self, trace: &Trace, span: &Span<'_>) {
         let reached = self.spans.last().map_or(Nanos(0), |last| trace.span(*last).end());
         if self.spans.is_empty() || span.start >= reached {

@@ -27,7 +27,7 @@ pub const SLOW_SHARE: f64 = 0.1;
 /// Scales a median absolute deviation to the standard deviation of a normal distribution.
 const MAD_TO_STD: f64 = 1.4826;
 
-/// The largest share of laps that may be cold, at least one; a longer slow start is no warm-up.
+/// The largest share of laps that may be cold, at least one; a longer slow start is not a warm-up.
 pub const MOST_COLD: f64 = 0.25;
 
 /// A trend is reported from this many laps on …
@@ -204,8 +204,8 @@ fn trend(lengths: &[f64], median: f64) -> Option<Trend> {
     let points: Vec<f64> = lengths.chunks_exact(block).filter_map(spread::median).collect();
     let slope = theil_sen(&points)? / block as f64;
     let share = slope * (lengths.len() - 1) as f64 / median;
-    let is_told = mann_kendall(&points).abs() >= TREND_CERTAINTY && share.abs() >= TREND_SHARE;
-    is_told.then_some(Trend { slope, share })
+    let is_certain = mann_kendall(&points).abs() >= TREND_CERTAINTY && share.abs() >= TREND_SHARE;
+    is_certain.then_some(Trend { slope, share })
 }
 
 impl Laps {

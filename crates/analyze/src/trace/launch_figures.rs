@@ -81,7 +81,7 @@ fn delays(trace: &Trace, device: &DeviceWork, firsts: &[usize]) -> (Vec<u64>, Ve
         if let (Some(_), Some(launch)) = (firsts.next_if_eq(&at), work.launch) {
             let call = trace.span_start(launch).0;
             let delays = if *busy_until <= call { &mut idle } else { &mut queued };
-            // Work that starts before its launch is no latency; the trace check reports it.
+            // Work that starts before its launch has no latency; the trace check reports it.
             delays.extend(work.start.checked_sub(call));
         }
         *busy_until = (*busy_until).max(work.end);

@@ -134,7 +134,7 @@ fn started(unit: &LapUnit) -> u64 {
     }
 }
 
-/// Whether a name stands for loading, capturing or compiling.
+/// Whether a name means loading, capturing or compiling.
 fn is_start(name: &str) -> bool {
     const PARTS: [&str; 9] = [
         "ModuleLoad",

@@ -88,15 +88,15 @@ pub fn overlap(trace: &Trace) -> Overlap {
 
 /// The same for a prepared trace.
 pub(crate) fn overlap_of(trace: &Trace, found: &Devices, overview: Overview) -> Overlap {
-    let mut text = Vec::new();
+    let mut overlaps = Vec::new();
     let mut findings = Vec::new();
     for device in &found.devices {
         let moves = Moves::of(trace, device);
         let overlap = moves.overlap();
         findings.extend(findings::findings(&moves, &overlap, found.devices.len() > 1));
-        text.push(overlap);
+        overlaps.push(overlap);
     }
-    Overlap { devices: text, findings, overview }
+    Overlap { devices: overlaps, findings, overview }
 }
 
 /// The traffic of a device, and its compute.

@@ -47,7 +47,7 @@ pub fn repeats(trace: &Trace, devices: &Devices) -> Option<(usize, Vec<LapTime>)
     let begin = sequence.beginning(&kernels, period)?;
     let places = &sequence.places[begin];
     let laps = laps(&kernels, places, period);
-    // The last repetition is no lap, but it counts as an occurrence.
+    // The last repetition is not a lap, but it counts as an occurrence.
     let is_last_whole = places.last().is_some_and(|last| last + period <= kernels.len());
     (laps.len() + usize::from(is_last_whole) >= LEAST_TURNS).then_some((period, laps))
 }
@@ -187,7 +187,7 @@ fn is_once(places: &[usize], period: usize) -> bool {
 /// out.
 fn laps(kernels: &[&Work], places: &[usize], period: usize) -> Vec<LapTime> {
     let is_turn = |pair: &&[usize]| (period.div_ceil(2)..=LONGEST_TURN * period).contains(&(pair[1] - pair[0]));
-    // Kernels before the first complete repetition are no repetition.
+    // Kernels before the first complete repetition are not a repetition.
     let least = ((1.0 - TOLERANCE) * period as f64) as usize;
     let prologue = places.windows(2).take(1).filter(|pair| pair[1] - pair[0] < least).count();
     let turns = places.windows(2).skip(prologue).filter(is_turn);

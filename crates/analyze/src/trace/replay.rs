@@ -2,7 +2,7 @@
 //!
 //! Every piece of work starts when its launch, the work before it on its stream, and the work of another stream that it
 //! waits for allow it. Every sync ends when the work that it waits for has ended. What these rules do not explain is kept
-//! as a delay, so that the replay without changes gives the recorded times.
+//! as a delay, so that the replay without changes reproduces the recorded times.
 
 use hashbrown::{HashMap, HashSet};
 
@@ -18,8 +18,8 @@ use crate::{
 /// How many pieces of work are searched for the one that a sync waited for.
 const MOST_EARLIER: usize = 64;
 
-/// Threads of a process whose launches alternate more often than this share of all launches run side by side.
-const SIDE_BY_SIDE: f64 = 0.2;
+/// Threads of a process whose launches alternate more often than this share of all launches run in parallel.
+const PARALLEL: f64 = 0.2;
 
 /// A call that no longer waits takes at most this long.
 const SHORT_CALL: u64 = 10_000;
@@ -139,7 +139,7 @@ impl<'a> Graph<'a> {
         let waits: HashSet<SpanId> = self.blocking_waits(&launches);
         let mut spans: Vec<SpanId> = launches.union(&waits).copied().collect();
         spans.sort_by_key(|span| (trace.span_start(*span), *span));
-        let by_thread = self.threads_beside(&spans, &launches);
+        let by_thread = self.parallel_launchers(&spans, &launches);
         let mut last: HashMap<(ProcessId, Option<TrackId>), usize> = HashMap::new();
         let mut step_of = HashMap::new();
         for span in spans {
@@ -174,8 +174,8 @@ impl<'a> Graph<'a> {
         blocking.filter_map(Found::span).collect()
     }
 
-    /// The processes whose threads launch side by side. Threads that take turns, as in a backward pass, are one chain.
-    fn threads_beside(&self, spans: &[SpanId], launches: &HashSet<SpanId>) -> HashSet<ProcessId> {
+    /// The processes whose threads launch in parallel. Threads that alternate rarely, as in a backward pass, are one chain.
+    fn parallel_launchers(&self, spans: &[SpanId], launches: &HashSet<SpanId>) -> HashSet<ProcessId> {
         let trace = self.timeline.trace;
         let mut turns: HashMap<ProcessId, (TrackId, u64, u64)> = HashMap::new();
         for span in spans.iter().filter(|span| launches.contains(*span)) {
@@ -183,8 +183,8 @@ impl<'a> Graph<'a> {
             let entry = turns.entry(trace.track(track).process).or_insert((track, 0, 0));
             *entry = (track, entry.1 + u64::from(entry.0 != track), entry.2 + 1);
         }
-        let is_beside = |turns: u64, all: u64| turns as f64 > SIDE_BY_SIDE * all as f64;
-        turns.into_iter().filter(|(_, (_, turns, all))| is_beside(*turns, *all)).map(|(process, _)| process).collect()
+        let is_parallel = |turns: u64, all: u64| turns as f64 > PARALLEL * all as f64;
+        turns.into_iter().filter(|(_, (_, turns, all))| is_parallel(*turns, *all)).map(|(process, _)| process).collect()
     }
 
     fn add_nodes(&mut self, works: &[Work], step_of: &HashMap<SpanId, usize>) {

@@ -39,7 +39,7 @@ impl Prepared<'_> {
     /// Summarises the trace: one row per device, and the bottlenecks.
     pub fn summary(&self) -> TraceSummary {
         let Prepared { trace, devices, .. } = self;
-        // Only a lap that was asked for can be missing.
+        // Only a requested lap unit can be missing.
         let timeline = Timeline::of(self, None).expect("no lap was asked for");
         let gaps = gaps_of(&timeline, 0).devices;
         let overlap = overlap_of(trace, devices, timeline.overview.clone()).devices;

@@ -51,7 +51,7 @@ impl<'a> Prepared<'a> {
     /// Answers `diagnose`, `gaps`, `syncs` and where each gap is, all at once. `most` is the number of gaps to list.
     pub fn waiting(&self, results: &[CaseResult], peaks: Option<&Peaks>, most: usize) -> Waiting {
         let devices = &self.devices.devices;
-        // Only a lap that was asked for can be missing.
+        // Only a requested lap unit can be missing.
         let timeline = Timeline::of(self, None).expect("no lap was asked for");
         let gaps = || (!devices.is_empty()).then(|| gaps_of(&timeline, most));
         let diagnosis = || diagnose_of(Some(&timeline), results, peaks, &FindingLimits::default());

@@ -131,7 +131,7 @@ pub struct GroupTime {
 
 /// Ranks names by self time.
 ///
-/// If devices have kernels or copies, these are the device rows; stages on a stream are no work.
+/// If devices have kernels or copies, these are the device rows; stages on a stream are not work.
 pub fn top(trace: &Trace) -> Top {
     Prepared::of(trace).top()
 }

@@ -139,7 +139,7 @@ type Given = (usize, Option<ProcessId>);
 /// Whether calls lasted until device work was done.
 struct Evidence<'a> {
     trace: &'a Trace,
-    /// When the copies and memsets behind a call were done.
+    /// When the copies and memsets of a call were done.
     done: HashMap<SpanId, Done>,
     /// How many devices there are.
     devices: usize,
@@ -187,7 +187,7 @@ impl<'a> Evidence<'a> {
         Self { trace, done, devices: devices.devices.len(), pending, apart: uncertainty(trace) }
     }
 
-    /// The kind of sync of a host span; none if it is no sync. A call with this activity is one that may stop.
+    /// The kind of sync of a host span; none if it is not a sync. A call with this activity may block.
     fn kind(&self, span: &Span<'_>, activity: Activity) -> Option<WaitKind> {
         let is_implicit = match activity {
             Activity::Wait if span.category == SYNC => return Some(WaitKind::Marked),

@@ -67,7 +67,7 @@ impl Waterfall {
     /// The median lap of each trace, if laps are compared.
     pub fn median_laps(&self) -> Option<[f64; 2]> {
         match &self.per {
-            Per::Lap(held) => Some(held.each_ref().map(|held| held.median)),
+            Per::Lap(laps) => Some(laps.each_ref().map(|laps| laps.median)),
             Per::Trace(_) => None,
         }
     }
@@ -99,15 +99,15 @@ pub fn waterfall(a: &Accounts, b: &Accounts) -> Waterfall {
         }
         (_, _, laps_a, laps_b) => ([&a.whole, &b.whole], Per::Trace([laps_a, laps_b])),
     };
-    let turns = match &per {
-        Per::Lap(held) => held.each_ref().map(|held| held.turns.max(1) as f64),
+    let periods = match &per {
+        Per::Lap(laps) => laps.each_ref().map(|laps| laps.periods.max(1) as f64),
         Per::Trace(_) => sides.map(|side| side.devices.max(1) as f64),
     };
-    let steps = steps(sides, turns);
+    let steps = steps(sides, periods);
     Waterfall {
         of: sides.map(|side| side.of.clone()),
         per,
-        totals: [sides[0].total as f64 / turns[0], sides[1].total as f64 / turns[1]],
+        totals: [sides[0].total as f64 / periods[0], sides[1].total as f64 / periods[1]],
         kinds: kinds(&steps),
         steps,
         other_devices: [a.other_devices, b.other_devices],
@@ -128,7 +128,7 @@ fn are_alike(a: &LapsCovered, b: &LapsCovered) -> bool {
     }
 }
 
-fn steps(sides: [&Account; 2], turns: [f64; 2]) -> Vec<Step> {
+fn steps(sides: [&Account; 2], periods: [f64; 2]) -> Vec<Step> {
     let mut places: HashMap<(EntryKind, &str), usize> = HashMap::new();
     let mut steps: Vec<Step> = Vec::new();
     for (side, account) in sides.into_iter().enumerate() {
@@ -142,8 +142,8 @@ fn steps(sides: [&Account; 2], turns: [f64; 2]) -> Vec<Step> {
                     counts: [0.0; 2],
                 });
             }
-            steps[place].times[side] = Some(entry.time as f64 / turns[side]);
-            steps[place].counts[side] = entry.count as f64 / turns[side];
+            steps[place].times[side] = Some(entry.time as f64 / periods[side]);
+            steps[place].counts[side] = entry.count as f64 / periods[side];
         }
     }
     let size = |step: &Step| step.change().abs();
@@ -180,7 +180,7 @@ mod tests {
         let laps = laps.map(|(unit, count)| LapsCovered {
             unit: unit.to_owned(),
             count,
-            turns: count,
+            periods: count,
             median: 5.0,
             kernels: None,
         });
@@ -230,11 +230,11 @@ mod tests {
 
     #[test]
     fn kernel_sequences_may_differ_in_length_by_half() {
-        let held =
-            |kernels| LapsCovered { unit: String::new(), count: 3, turns: 2, median: 5.0, kernels: Some(kernels) };
-        assert!(are_alike(&held(30), &held(45)) && are_alike(&held(45), &held(30)));
-        assert!(!are_alike(&held(30), &held(46)));
-        assert!(!are_alike(&held(30), &LapsCovered { kernels: None, ..held(30) }));
+        let laps =
+            |kernels| LapsCovered { unit: String::new(), count: 3, periods: 2, median: 5.0, kernels: Some(kernels) };
+        assert!(are_alike(&laps(30), &laps(45)) && are_alike(&laps(45), &laps(30)));
+        assert!(!are_alike(&laps(30), &laps(46)));
+        assert!(!are_alike(&laps(30), &LapsCovered { kernels: None, ..laps(30) }));
     }
 
     proptest! {

@@ -1,6 +1,6 @@
 //! The figures of cases with known answers.
 
-use crate::fixture::{measured, processes, result, steady, took};
+use crate::fixture::{measured, processes, result, steady, timed};
 use laptime_analyze::{CaseFigures, MeasuredFigures, StateFigures, TroubleKind, cases};
 use laptime_stats::{Group, Sorted, Summary};
 use laptime_trace::run::{
@@ -76,7 +76,7 @@ fn metrics_are_summarised_over_iterations_that_have_a_value() {
         Metric { name: "tok_s".into(), better: Better::Higher, values },
         Metric { name: "never_ms".into(), better: Better::Lower, values: vec![None] },
     ];
-    let found = only(&[result(1, 0, Outcome::Measured(Measured { metrics, ..took(vec![1, 2, 3, 4]) }))]);
+    let found = only(&[result(1, 0, Outcome::Measured(Measured { metrics, ..timed(vec![1, 2, 3, 4]) }))]);
     assert_eq!(found.metrics.len(), 1);
     assert_eq!((found.metrics[0].figures.all.n, found.metrics[0].figures.median), (2, 4.0));
 }
@@ -84,7 +84,7 @@ fn metrics_are_summarised_over_iterations_that_have_a_value() {
 #[test]
 fn peaks_apply_only_to_their_device() {
     let work = Work { flops: 500, dtype: "f32".into(), bytes: 0, traffic: Traffic::Read };
-    let results = [result(1, 0, Outcome::Measured(Measured { work: Some(work), ..took(vec![10; 6]) }))];
+    let results = [result(1, 0, Outcome::Measured(Measured { work: Some(work), ..timed(vec![10; 6]) }))];
     let flops = PeakFlops { dtype: "f32".into(), flops_s: 100e9, median: None, size: 1, threads: 1 };
     let peaks = |device: &str| Peaks {
         schema: SCHEMA,
@@ -106,8 +106,13 @@ fn peaks_apply_only_to_their_device() {
 fn memory_is_the_maximum_and_start_up_times_are_medians_of_processes() {
     let process = |run: u32, nanos: u64, peak: u64| {
         let warmup_ns = if run == 0 { vec![] } else { vec![3 * nanos] };
-        let measured =
-            Measured { prepare_ns: nanos, check_ns: 2 * nanos, warmup_ns, peak_bytes: Some(peak), ..took(vec![nanos]) };
+        let measured = Measured {
+            prepare_ns: nanos,
+            check_ns: 2 * nanos,
+            warmup_ns,
+            peak_bytes: Some(peak),
+            ..timed(vec![nanos])
+        };
         result(1, run, Outcome::Measured(measured))
     };
     let found = only(&[process(0, 10, 7), process(1, 20, 9), process(2, 40, 8)]);
@@ -118,7 +123,7 @@ fn memory_is_the_maximum_and_start_up_times_are_medians_of_processes() {
 #[test]
 fn the_stop_reason_is_that_of_the_least_certain_process() {
     let process =
-        |run, stopped, steady| result(1, run, Outcome::Measured(Measured { stopped, steady, ..took(vec![5; 6]) }));
+        |run, stopped, steady| result(1, run, Outcome::Measured(Measured { stopped, steady, ..timed(vec![5; 6]) }));
     let found = only(&[
         process(0, StopReason::NarrowInterval { half_width: 0.01 }, Steady::Reached),
         process(1, StopReason::MaxTime { half_width: Some(0.04) }, Steady::Unknown),
@@ -135,7 +140,7 @@ fn device_times_and_states_are_medians_of_iterations_that_have_them() {
         ..DeviceState::default()
     };
     let process = |run: u32, device_ns, states| {
-        result(1, run, Outcome::Measured(Measured { device_ns, states, ..took(vec![50; 3]) }))
+        result(1, run, Outcome::Measured(Measured { device_ns, states, ..timed(vec![50; 3]) }))
     };
     let found = only(&[
         process(

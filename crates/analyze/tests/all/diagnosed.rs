@@ -13,7 +13,7 @@ fn finding(fault: &str) -> Option<&'static str> {
         "tiny" => Some("tiny-kernels"),
         "allocation" => Some("allocation-in-loop"),
         "healthy" => None,
-        other => panic!("`{other}` is no fault of scripts/lib/diagnose/program.py"),
+        other => panic!("`{other}` is not a fault of scripts/lib/diagnose/program.py"),
     }
 }
 

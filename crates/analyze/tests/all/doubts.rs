@@ -1,6 +1,6 @@
-//! Every doubt from results that give rise to it, as it is text.
+//! Every doubt as text, from results that cause it.
 
-use crate::fixture::{environment, measured, result, settings, steady, took};
+use crate::fixture::{environment, measured, result, settings, steady, timed};
 use laptime_analyze::{Doubt, SharedDoubt, cases, doubts};
 use laptime_trace::run::{
     CaseResult, DeviceState, Measured, Outcome, PeakFlops, Peaks, SCHEMA, Settings, Steady, Stop, StopReason, Traffic,
@@ -46,7 +46,7 @@ fn a_slow_start_after_an_automatic_warm_up_does_not_ask_for_one() {
 #[test]
 fn unsteady_iterations_give_a_note() {
     let expected = "timings did not reach a steady state; see `laptime warmup`";
-    assert_eq!(text_of(&one(Measured { steady: Steady::NotReached, ..took(steady(1000, 20)) })), [expected]);
+    assert_eq!(text_of(&one(Measured { steady: Steady::NotReached, ..timed(steady(1000, 20)) })), [expected]);
     let rising = (0..40).map(|iteration| 1_000_000 + 20_000 * iteration).collect();
     assert_eq!(text_of(&[measured(1, 0, rising)]), [expected]);
 }
@@ -84,7 +84,7 @@ fn one_near_outlier_gives_no_note() {
 #[test]
 fn a_reached_time_limit_is_reported_with_the_target_interval() {
     let stop = Stop::Interval { within: 0.02, at_least: 10, least_ns: 0, at_most_ns: 5_000_000_000 };
-    let results = one(Measured { stopped: StopReason::MaxTime { half_width: Some(0.061) }, ..took(steady(1000, 20)) });
+    let results = one(Measured { stopped: StopReason::MaxTime { half_width: Some(0.061) }, ..timed(steady(1000, 20)) });
     let text = found(&results, &Settings { stop, ..settings() })[0].to_string();
     let expected = "stopped at the limit of 5.00 s with an interval of ±6.1 % (target ±2.0 %); raise `--max-time`";
     assert_eq!(text, expected);
@@ -93,7 +93,7 @@ fn a_reached_time_limit_is_reported_with_the_target_interval() {
 #[test]
 fn a_narrow_interval_at_the_time_limit_gives_no_note() {
     let stop = Stop::Interval { within: 0.02, at_least: 50, least_ns: 0, at_most_ns: 4_000_000_000 };
-    let results = one(Measured { stopped: StopReason::MaxTime { half_width: Some(0.001) }, ..took(steady(1000, 20)) });
+    let results = one(Measured { stopped: StopReason::MaxTime { half_width: Some(0.001) }, ..timed(steady(1000, 20)) });
     assert_eq!(found(&results, &Settings { stop, ..settings() }), []);
 }
 
@@ -120,7 +120,7 @@ fn too_few_iterations_or_processes_for_an_interval_give_a_note() {
 
 #[test]
 fn an_interrupted_case_is_reported_without_a_note_on_few_iterations() {
-    let results = one(Measured { stopped: StopReason::Interrupted, ..took(vec![5, 5]) });
+    let results = one(Measured { stopped: StopReason::Interrupted, ..timed(vec![5, 5]) });
     assert_eq!(text_of(&results), ["interrupted after 2 iterations; `--resume` measures it again"]);
 }
 
@@ -138,7 +138,7 @@ fn a_case_above_a_peak_gives_a_note_about_the_peak() {
         gpu: None,
     };
     let text = |nanos: u64| {
-        let results = one(Measured { work: Some(work.clone()), ..took(vec![nanos; 20]) });
+        let results = one(Measured { work: Some(work.clone()), ..timed(vec![nanos; 20]) });
         let found = doubts(&cases(&results, Some(&peaks)), &settings(), &environment());
         found.iter().map(SharedDoubt::to_string).collect::<Vec<_>>()
     };
@@ -196,7 +196,7 @@ fn throttling_is_reported_with_its_reasons() {
         throttled: throttled.iter().map(|&reason| reason.to_owned()).collect(),
         ..DeviceState::default()
     };
-    let with = |states| text_of(&one(Measured { states, ..took(steady(1000, 20)) }));
+    let with = |states| text_of(&one(Measured { states, ..timed(steady(1000, 20)) }));
     assert_eq!(with(vec![state(&[]); 20]), [""; 0]);
     let mut states = vec![state(&[]); 20];
     states[7] = state(&["it is hot"]);

@@ -1,4 +1,4 @@
-//! Traces with a known answer: a loop is played on a host and a device, with what holds it up planted.
+//! Traces with a known answer: a loop is recorded on a host and a device, with what holds it up planted.
 
 use laptime_analyze::{Cause, Dividing, PartKind, Severity, accounts, diagnose, gaps, laps, syncs, waterfall};
 use laptime_trace::{
@@ -88,7 +88,7 @@ const fn us(micros: u64) -> Nanos {
     Nanos(1_000 * micros)
 }
 
-fn played(of: Loop) -> Trace {
+fn recorded(of: Loop) -> Trace {
     let mut builder = TraceBuilder::default();
     let main = builder.thread(1, 1, "main");
     let mut streams = Vec::new();
@@ -122,7 +122,7 @@ fn played(of: Loop) -> Trace {
     if of.waits_at_end {
         player.wait();
     }
-    player.builder.build().expect("what is played nests")
+    player.builder.build().expect("played spans nest")
 }
 
 fn idle(trace: &Trace) -> u64 {
@@ -142,7 +142,7 @@ fn rules(trace: &Trace) -> Vec<(&'static str, Severity)> {
 
 #[test]
 fn a_slow_data_loader_is_found_with_its_location() {
-    let trace = played(Loop { loading: 20_000, kernel: 100, ..Loop::new() });
+    let trace = recorded(Loop { loading: 20_000, kernel: 100, ..Loop::new() });
     let found = diagnose(Some(&trace), &[], None);
     let first = &found.findings[0];
     assert_eq!((first.finding.rule, first.severity), ("data-loading", Severity::Bad), "{found:?}");
@@ -159,7 +159,7 @@ fn a_slow_data_loader_is_found_with_its_location() {
 
 #[test]
 fn a_sync_before_slow_loading_is_charged_at_most_its_length() {
-    let trace = played(Loop { loading: 20_000, kernel: 100, waits: true, ..Loop::new() });
+    let trace = recorded(Loop { loading: 20_000, kernel: 100, waits: true, ..Loop::new() });
     assert_eq!(rules(&trace)[0].0, "data-loading");
     // Twenty kernels of 100 µs are launched within 100 µs, so that a wait lasts about 1.9 ms of the 20 ms.
     let (sync, idle) = (part(&trace, Cause::Sync), idle(&trace));
@@ -168,7 +168,7 @@ fn a_sync_before_slow_loading_is_charged_at_most_its_length() {
 
 #[test]
 fn a_sync_that_delays_the_next_launch_is_the_bottleneck_with_its_location() {
-    let trace = played(Loop { kernel: 100, python: 1_000, waits: true, ..Loop::new() });
+    let trace = recorded(Loop { kernel: 100, python: 1_000, waits: true, ..Loop::new() });
     let found = diagnose(Some(&trace), &[], None);
     assert_eq!(found.findings[0].finding.rule, "sync-in-loop", "{found:?}");
     let first = &found.findings[0];
@@ -184,17 +184,17 @@ fn a_sync_that_delays_the_next_launch_is_the_bottleneck_with_its_location() {
 #[test]
 fn syncs_while_the_device_is_busy_without_later_work_are_harmless() {
     for waits in [false, true] {
-        let trace = played(Loop { waits, kernel: 2_000, python: 10, ..Loop::new() });
+        let trace = recorded(Loop { waits, kernel: 2_000, python: 10, ..Loop::new() });
         assert_eq!(rules(&trace), [], "{waits}");
     }
-    let trace = played(Loop { loading: 20_000, kernel: 300, ..Loop::new() });
+    let trace = recorded(Loop { loading: 20_000, kernel: 300, ..Loop::new() });
     assert!(!rules(&trace).iter().any(|(rule, _)| *rule == "sync-in-loop"), "{:?}", rules(&trace));
     assert_eq!(part(&trace, Cause::Sync), 0);
 }
 
 #[test]
 fn module_loading_in_the_first_step_is_a_cold_start() {
-    let trace = played(Loop { module: 500_000, kernel: 1_000, ..Loop::new() });
+    let trace = recorded(Loop { module: 500_000, kernel: 1_000, ..Loop::new() });
     let found = diagnose(Some(&trace), &[], None);
     assert_eq!(rules(&trace)[0], ("cold-start", Severity::Notable), "{found:?}");
     assert!(found.findings[0].finding.next.contains("record after the warm-up"), "{found:?}");
@@ -202,14 +202,14 @@ fn module_loading_in_the_first_step_is_a_cold_start() {
 
 #[test]
 fn steps_are_recognised_whatever_their_category() {
-    let found = laps(&played(Loop::new()), None).unwrap();
+    let found = laps(&recorded(Loop::new()), None).unwrap();
     assert_eq!((found.name.as_str(), found.laps.len()), ("ProfilerStep#*", 10));
-    assert_eq!(laps(&played(Loop::new()), Some("ProfilerStep#*")).unwrap().laps.len(), 10);
+    assert_eq!(laps(&recorded(Loop::new()), Some("ProfilerStep#*")).unwrap().laps.len(), 10);
 }
 
 #[test]
 fn every_device_is_judged_and_compared() {
-    let of = |kernel| played(Loop { devices: 2, kernel, python: 2_000, kernels: 4, ..Loop::new() });
+    let of = |kernel| recorded(Loop { devices: 2, kernel, python: 2_000, kernels: 4, ..Loop::new() });
     let (a, b) = (of(100), of(300));
     let first = diagnose(Some(&a), &[], None);
     assert!(first.findings[0].finding.evidence.starts_with("Each of 2 devices loses"), "{first:?}");
@@ -225,13 +225,13 @@ fn every_device_is_judged_and_compared() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// The same loop is played with its waits and without them: what disappears is what they cost.
+    /// The same loop is recorded with its waits and without them: what disappears is what they cost.
     #[test]
     fn the_cost_of_syncs_is_the_time_saved_without_them(
         kernels in 1_u64..30, kernel in 10_u64..800, python in 0_u64..5_000, loading in 0_u64..5_000,
     ) {
         let of = Loop { kernels, kernel, python, loading, ..Loop::new() };
-        let (with, without) = (played(Loop { waits: true, ..of }), played(of));
+        let (with, without) = (recorded(Loop { waits: true, ..of }), recorded(of));
         let disappears = idle(&with).saturating_sub(idle(&without));
         let charged = part(&with, Cause::Sync);
         // A launch that comes early takes up to 10 µs of its own from each gap.

@@ -123,14 +123,14 @@ fn a_call_that_lasts_until_its_pageable_copy_ends_is_an_implicit_sync() {
     assert_eq!(implicit((0, 50), (10, 40), pageable, None), 1, "until the copy ends, to the nanosecond");
     assert_eq!(implicit((0, 49), (10, 40), pageable, None), 0, "one nanosecond short");
     assert_eq!(implicit((0, 52), (10, 40), pageable, Some(2)), 1, "as far as the clocks may be apart");
-    assert_eq!(implicit((0, 51), (10, 40), pageable, Some(2)), 0, "not beyond what the clocks may be apart");
+    assert_eq!(implicit((0, 51), (10, 40), pageable, Some(2)), 0, "not beyond the clock uncertainty");
     assert_eq!(implicit((100, 50), (10, 40), pageable, None), 0, "the copy was done before the call began");
     assert_eq!(implicit((0, 50), (10, 40), "Memcpy HtoD (Host -> Device)", None), 1);
     assert_eq!(implicit((0, 50), (10, 40), "Memcpy DtoH (Device -> Pinned)", None), 0);
     assert_eq!(implicit((0, 50), (10, 40), "Memcpy DtoD (Device -> Device)", None), 0);
 }
 
-/// The kinds of wait that a call is taken for beside a copy or memset that it leads to, and a kernel before it.
+/// The kinds of sync of a call that launches a copy or memset after a kernel.
 fn kinds(call: (u64, u64, &str), work: (u64, u64, &str, &str), kernel: Option<(u64, u64)>) -> Vec<WaitKind> {
     let mut made = Fixture::new();
     if let Some((start, length)) = kernel {
@@ -194,7 +194,7 @@ fn a_free_is_an_implicit_sync_if_it_lasted_until_earlier_work_ended() {
     }
     assert_eq!(waits((15, 85, "cudaFree"), None), [WaitKind::Implicit], "the work was given but had not begun");
     assert_eq!(waits((100, 70, "cudaFree"), None), [], "nothing was left to do");
-    assert_eq!(waits((30, 74, "cudaFree"), Some(5)), [], "not beyond what the clocks may be apart");
+    assert_eq!(waits((30, 74, "cudaFree"), Some(5)), [], "not beyond the clock uncertainty");
     for name in ["cudaFreeAsync", "cudaMalloc", "cudaEventRecord"] {
         assert_eq!(waits((30, 70, name), None), [], "{name}");
     }
@@ -244,7 +244,7 @@ fn every_analysis_counts_the_same_syncs() {
     let answer = syncs(&trace, None).unwrap();
     let whole = overview(&trace).waits.unwrap();
     let figures = stage_figures(&trace);
-    // A step: 400 in the copy and from 500 to 1150 on one thread or the other, of which 120 lie in the next copy.
+    // A step: 400 in the copy and 500 to 1150 on either thread; 120 of it overlap the next copy.
     assert_eq!((whole.count, whole.time), (12, Nanos(2910)));
     assert_eq!((answer.waits.len(), answer.time()), (12, Nanos(2910)));
     assert_eq!(figures[3..], [Some(12.0), Some(2910.0)]);
@@ -270,7 +270,7 @@ fn the_share_of_wall_time_is_the_union_over_waiting_threads() {
     assert_eq!(syncs(&trace, None).unwrap().share(), Some(0.8));
 }
 
-/// Ten turns of two kernels of 50 on a device, all launched at once, and one wait for all of them.
+/// Ten repetitions of two kernels of 50 on a device, all launched at once, and one sync for all of them.
 fn one_wait_for_many_laps() -> Syncs {
     let mut made = Fixture::new();
     for turn in 0..10 {
@@ -466,7 +466,7 @@ fn idle_time_is_charged_only_once() {
 
 #[test]
 fn a_copy_that_ends_after_its_sync_is_within_clock_uncertainty() {
-    // A call of 100 µs whose copy ends so much later.
+    // A call of 100 µs whose copy ends later by this much.
     let waits = |name: &str, path: &str, call: u64, late: u64| {
         let mut made = Fixture::new();
         let launch = made.host(1_000, call, name, category::RUNTIME);

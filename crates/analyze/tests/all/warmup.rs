@@ -1,6 +1,6 @@
 //! Warm-ups with known answers.
 
-use crate::fixture::{measured, result, steady, took};
+use crate::fixture::{measured, result, steady, timed};
 use laptime_analyze::{Advice, Answer, WarmUp, WarmUpProcess, warmup};
 use laptime_trace::run::{CaseResult, Measured, Outcome};
 
@@ -43,7 +43,7 @@ fn a_slowdown_has_no_extra_time() {
 
 #[test]
 fn warm_up_iterations_are_analysed_too() {
-    let process = Measured { warmup_ns: vec![9000, 3000], ..took(steady(1000, 30)) };
+    let process = Measured { warmup_ns: vec![9000, 3000], ..timed(steady(1000, 30)) };
     let found = only(&[result(1, 0, Outcome::Measured(process))]);
     assert_eq!((found.leave_out(), found.processes[0].iterations_ns.len()), (Some(2), 32));
 }

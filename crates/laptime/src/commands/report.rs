@@ -109,7 +109,7 @@ fn default_folder(paths: &[PathBuf]) -> PathBuf {
 fn show(answer: &Profiling, out: &mut dyn Write) -> anyhow::Result<()> {
     for finding in answer.findings() {
         let next = finding.next.map_or_else(String::new, |next| format!(" Try: {next}"));
-        writeln!(out, "{}", wrapped_for_screen(&format!("{}: {}{next}", finding.rule, finding.said)))?;
+        writeln!(out, "{}", wrapped_for_screen(&format!("{}: {}{next}", finding.rule, finding.text)))?;
     }
     out.flush()?;
     Ok(())

@@ -108,7 +108,7 @@ fn caches_are_held_against_a_text_and_the_answer_is_a_sentence() {
         assert!(printed.out.contains(expected), "{expected}: {}", printed.out);
     }
     // Which of the two is faster is for the machine to say.
-    let sentences = ["C2C is ", "C2C and text swap", "the difference between C2C and text"];
+    let sentences = ["C2C is ", "C2C and text swap", "the difference in time between C2C and text"];
     let answers = printed.out.lines().filter(|line| sentences.iter().any(|sentence| line.starts_with(sentence)));
     assert_eq!(answers.count(), 1, "{}", printed.out);
     let printed = place.laptime(words(&format!("{line} --format jsonl")));

@@ -171,7 +171,7 @@ fn profiles_of_the_older_kit_are_read_and_made_true() {
     let message = text(&place, "reports/profiling_report.md");
     // One time for each case, as the kit keeps them, has no interval.
     let unclear =
-        "The difference in time between `sparse` and `dense` is unclear at every measured length (512 to 1024).";
+        "The difference in time between `sparse` and `dense` is unclear at every measured length (512 to 1024 tokens).";
     assert!(message.contains(unclear), "{message}");
     assert!(message.contains("`sparse` is smaller in memory than `dense` from 557 tokens on"), "{message}");
     assert!(message.contains("`attention=dense seq_len=2048` ran out of memory."), "{message}");

@@ -38,7 +38,7 @@ fn the_quick_suite_leaves_two_runs_a_report_and_the_files_of_the_kit() {
         assert!(place.path(file).is_file(), "{file} is missing");
     }
     let unclear =
-        "The difference in time between `sparse` and `dense` is unclear at every measured length (512 to 1024).";
+        "The difference in time between `sparse` and `dense` is unclear at every measured length (512 to 1024 tokens).";
     assert!(printed.out.contains("`sparse` is ") || printed.out.contains(unclear), "{}", printed.out);
 }
 

@@ -2,9 +2,9 @@
 
 use std::{io::Write, path::Path};
 
-use laptime_analyze::{CaseFigures, Cases, MeasuredFigures};
+use laptime_analyze::{CaseFigures, Cases, MeasuredFigures, with_pass};
 use laptime_bench::{AxisValue, Case, CaseResult, Workload};
-use laptime_report::tables::{self, AskedSteps, with_pass};
+use laptime_report::tables::{self, AskedSteps};
 use laptime_report::{Format, Table, thousands};
 use laptime_trace::run::{Settings, Stop, WarmUp};
 use serde_json::{Map, Value, json};
@@ -154,8 +154,11 @@ fn record(answer: &Cases, case: &CaseFigures) -> Option<Value> {
     match &case.measured {
         Some(measured) => {
             let is_step = pass == "step";
-            let step =
-                if is_step { Some(case) } else { with_pass(answer, case, "step").filter(|_| mode == "training") };
+            let step = if is_step {
+                Some(case)
+            } else {
+                with_pass(&answer.cases, case, "step").filter(|_| mode == "training")
+            };
             // A step is forward, backward and update: Nano XYZ times this as training.
             add("latency_ms", median_ms(measured));
             if mode == "training" {
@@ -179,7 +182,7 @@ fn record(answer: &Cases, case: &CaseFigures) -> Option<Value> {
 
 /// Whether there is also a forward and backward pass of the same case; its record includes the step.
 fn has_both(answer: &Cases, step: &CaseFigures) -> bool {
-    with_pass(answer, step, "forward_backward").is_some()
+    with_pass(&answer.cases, step, "forward_backward").is_some()
 }
 
 /// Prints mean, standard deviation and coefficient of variation of a single case; for several cases the ratio of backward
@@ -207,7 +210,7 @@ fn ratio(answer: &Cases, case: &CaseFigures) -> Option<String> {
     if axis("pass_type") != "backward" {
         return None;
     }
-    let forward = with_pass(answer, case, "forward")?.measured.as_ref()?.wall.median;
+    let forward = with_pass(&answer.cases, case, "forward")?.measured.as_ref()?.wall.median;
     let backward = case.measured.as_ref()?.wall.median;
     let (model, tokens, batch) = (axis("model"), axis("seq_len"), axis("batch_size"));
     let ratio = Some(backward / forward).filter(|ratio| ratio.is_finite())?;

@@ -1,7 +1,7 @@
 //! Grouped bars, each with its value above it if there is space.
 
 use super::font::{self, Weight};
-use super::geometry::{At, Rect};
+use super::geometry::{Pos, Rect};
 use super::picture::{Anchor, Shape, Text};
 use super::{
     BarSeries, Bars, Quantity, Reading, frame::Frame, labels::SIZE, legend::Names, lines::whisker, style::Style,
@@ -15,7 +15,7 @@ const WIDEST: f64 = 64.0;
 
 /// The centre and width of a bar.
 pub(crate) fn slot(bars: &Bars, group: usize, series: usize, frame: &Frame) -> (f64, f64) {
-    let place = |at: f64| frame.x.held(at);
+    let place = |at: f64| frame.x.clamped(at);
     let (left, right) = (place(group as f64), place(group as f64 + 1.0));
     let count = bars.series.len().max(1) as f64;
     let width = ((right - left) * FILLED / count).min(WIDEST);
@@ -31,10 +31,13 @@ pub(crate) fn draw(bars: &Bars, quantity: Quantity, names: &Names<'_>, frame: &F
         for (group, value, interval) in measured(series, bars, frame) {
             let slot = slot(bars, group, at, frame);
             let title = format!("{}, {}: {}", series.name, bars.groups[group], quantity.text(value));
-            shapes.push(Shape::Titled { title, shapes: bar(slot, frame.y.held(value), interval, style, frame) });
-            let top = interval.map_or(f64::INFINITY, |[_, high]| high).min(frame.y.held(value.max(0.0)));
-            let figure = digits.map(|digits| quantity.text_in(value, digits));
-            shapes.extend(figure.map(|figure| above(figure, At::new(slot.0, top - 5.0), frame)));
+            shapes.push(Shape::Titled { title, shapes: bar(slot, frame.y.clamped(value), interval, style, frame) });
+            let top = interval.map_or(f64::INFINITY, |[_, high]| high).min(frame.y.clamped(value.max(0.0)));
+            if let Some(digits) = digits {
+                let (figure, above) = (quantity.text_in(value, digits), Pos::new(slot.0, top - 5.0));
+                let text = Text::new(figure, above, Anchor::Middle, SIZE, frame.theme.ink());
+                shapes.push(Shape::Text(text.halo(frame.theme.background())));
+            }
         }
     }
     shapes
@@ -51,20 +54,20 @@ fn measured<'a>(
         Reading::Measured { value, interval } => {
             frame.y.place(value)?;
             let interval = interval.filter(|ends| ends.iter().all(|end| !end.is_nan()));
-            Some((group, value, interval.map(|ends| ends.map(|end| frame.y.held(end)))))
+            Some((group, value, interval.map(|ends| ends.map(|end| frame.y.clamped(end)))))
         }
         Reading::Missing | Reading::Failed(_) => None,
     })
 }
 
 fn bar((middle, width): (f64, f64), end: f64, interval: Option<[f64; 2]>, style: Style, frame: &Frame) -> Vec<Shape> {
-    let zero = frame.y.held(0.0);
+    let zero = frame.y.clamped(0.0);
     let (left, right) = (middle - width / 2.0, middle + width / 2.0);
     let mut shapes = style.bar(Rect { left, top: end.min(zero), right, bottom: end.max(zero) });
     // Half of it is on the bar, which may have any colour.
     if let Some(ends) = interval {
-        shapes.push(whisker(At::new(middle, end), ends, frame.theme.background(), 3.6));
-        shapes.push(whisker(At::new(middle, end), ends, frame.theme.ink(), 1.2));
+        shapes.push(whisker(Pos::new(middle, end), ends, frame.theme.background(), 3.6));
+        shapes.push(whisker(Pos::new(middle, end), ends, frame.theme.ink(), 1.2));
     }
     shapes
 }
@@ -78,9 +81,4 @@ fn digits(bars: &Bars, quantity: Quantity, frame: &Frame) -> Option<usize> {
         bars.series.iter().all(|series| measured(series, bars, frame).all(|(_, value, _)| fits(digits, value)))
     };
     [3, 2].into_iter().find(all_fit)
-}
-
-fn above(figure: String, at: At, frame: &Frame) -> Shape {
-    let text = Text::new(figure, at, Anchor::Middle, SIZE, frame.theme.ink());
-    Shape::Text(text.halo(frame.theme.background()))
 }

@@ -3,7 +3,7 @@
 use super::font::{self, Weight};
 use super::picture::{Anchor, Look, Shape, Text};
 use super::{
-    BarSeries, Content, Line, Reading, bars, frame::Frame, geometry::At, labels::SIZE, legend::Names, style::Style,
+    BarSeries, Content, Line, Reading, bars, frame::Frame, geometry::Pos, labels::SIZE, legend::Names, style::Style,
 };
 
 /// The height of a row.
@@ -38,24 +38,22 @@ impl<'a> Row<'a> {
     }
 }
 
-fn rows(content: &Content) -> Vec<Row<'_>> {
+fn rows<'a>(content: &'a Content) -> Vec<Row<'a>> {
+    let of_line = |(at, line): (usize, &'a Line)| {
+        Row::of(at, &line.name, line.points.iter().map(|point| (point.x, &point.reading)))
+    };
     let mut rows: Vec<Row<'_>> = match content {
-        Content::Lines(lines) => lines.iter().enumerate().map(|(at, line)| of_line(at, line)).collect(),
+        Content::Lines(lines) => lines.iter().enumerate().map(of_line).collect(),
         Content::Bars(bars) => {
-            bars.series.iter().enumerate().map(|(at, series)| of_bars(at, series, bars.groups.len())).collect()
+            let of_bars = |(at, series): (usize, &'a BarSeries)| {
+                let readings = series.readings.iter().enumerate().take(bars.groups.len());
+                Row::of(at, &series.name, readings.map(|(group, reading)| (group as f64, reading)))
+            };
+            bars.series.iter().enumerate().map(of_bars).collect()
         }
     };
     rows.retain(|row| !row.failed.is_empty());
     rows
-}
-
-fn of_line(at: usize, line: &Line) -> Row<'_> {
-    Row::of(at, &line.name, line.points.iter().map(|point| (point.x, &point.reading)))
-}
-
-fn of_bars(at: usize, series: &BarSeries, groups: usize) -> Row<'_> {
-    let readings = series.readings.iter().enumerate().take(groups);
-    Row::of(at, &series.name, readings.map(|(group, reading)| (group as f64, reading)))
 }
 
 pub(crate) fn height(content: &Content) -> f64 {
@@ -71,14 +69,14 @@ pub(crate) fn draw(content: &Content, names: &Names<'_>, frame: &Frame) -> Vec<S
     let mut shapes = Vec::new();
     if !rows.is_empty() {
         let (left, right, at) = (frame.plot.left, frame.plot.right, frame.figures.top);
-        shapes.push(Shape::line(At::new(left, at), At::new(right, at), frame.theme.axis(), 0.75));
+        shapes.push(Shape::line(Pos::new(left, at), Pos::new(right, at), frame.theme.axis(), 0.75));
     }
     for (at, row) in rows.iter().enumerate() {
         let y = frame.plot.top + (at.min(MOST_ROWS - 1) as f64 + 0.5) * ROW;
         let style = Style::of(names.number(row.name), frame.theme);
         let places: Vec<(f64, &str)> =
             row.failed.iter().filter_map(|&(x, word)| Some((place(x, row.series, content, frame)?, word))).collect();
-        shapes.extend(places.iter().map(|&(x, _)| cross(At::new(x, y), style)));
+        shapes.extend(places.iter().map(|&(x, _)| cross(Pos::new(x, y), style)));
         let prefix = if rows.len() > 1 { format!("{}: ", row.name) } else { String::new() };
         if rows.len() <= MOST_ROWS || at < MOST_ROWS - 1 {
             shapes.extend(words(&places, y, &prefix, frame));
@@ -90,7 +88,7 @@ pub(crate) fn draw(content: &Content, names: &Names<'_>, frame: &Frame) -> Vec<S
 
 /// Writes how many names share the last row.
 fn shared(rows: usize, frame: &Frame) -> Option<Shape> {
-    let at = At::new(frame.plot.left + 3.0, frame.plot.top + (MOST_ROWS as f64 - 0.5) * ROW + 0.36 * SIZE);
+    let at = Pos::new(frame.plot.left + 3.0, frame.plot.top + (MOST_ROWS as f64 - 0.5) * ROW + 0.36 * SIZE);
     let words = || format!("{} more", rows - MOST_ROWS + 1);
     let text = || Text::new(words(), at, Anchor::Start, SIZE, frame.theme.ink()).halo(frame.theme.background());
     (rows > MOST_ROWS).then(|| Shape::Text(text()))
@@ -103,8 +101,8 @@ fn place(x: f64, series: usize, content: &Content, frame: &Frame) -> Option<f64>
     }
 }
 
-fn cross(at: At, style: Style) -> Shape {
-    let corner = |x: f64, y: f64| At::new(at.x + x * CROSS, at.y + y * CROSS);
+fn cross(at: Pos, style: Style) -> Shape {
+    let corner = |x: f64, y: f64| Pos::new(at.x + x * CROSS, at.y + y * CROSS);
     let places = [(-1.0, -1.0), (1.0, 1.0), (0.0, 0.0), (1.0, -1.0), (-1.0, 1.0)];
     Shape::through(places.map(|(x, y)| corner(x, y)).into(), Look::stroked(style.colour, 2.2, &[]))
 }
@@ -122,15 +120,15 @@ fn words(places: &[(f64, &str)], y: f64, prefix: &str, frame: &Frame) -> Vec<Sha
         let words = format!("{prefix}{word}");
         let needed = font::width(&words, SIZE, Weight::Regular);
         let is_left = left >= needed || left >= right;
-        let room = if is_left { left } else { right };
+        let space = if is_left { left } else { right };
         from = last + BLANK;
-        if room < SHORTEST.min(needed) {
+        if space < SHORTEST.min(needed) {
             continue;
         }
         let (x, anchor) = if is_left { (first - BLANK, Anchor::End) } else { (last + BLANK, Anchor::Start) };
-        let words = font::shorten(&words, room, SIZE, Weight::Regular);
-        from = if is_left { from } else { from + needed.min(room) };
-        shapes.push(Shape::Text(Text::new(words, At::new(x, y + 0.36 * SIZE), anchor, SIZE, frame.theme.ink())));
+        let words = font::shorten(&words, space, SIZE, Weight::Regular);
+        from = if is_left { from } else { from + needed.min(space) };
+        shapes.push(Shape::Text(Text::new(words, Pos::new(x, y + 0.36 * SIZE), anchor, SIZE, frame.theme.ink())));
     }
     shapes
 }

@@ -2,6 +2,7 @@
 
 use std::sync::LazyLock;
 
+use tiny_skia::{Path, PathBuilder};
 use ttf_parser::{Face, GlyphId, OutlineBuilder};
 
 use crate::visible::visible;
@@ -51,23 +52,25 @@ pub(crate) fn width(text: &str, size: f64, weight: Weight) -> f64 {
     units / f64::from(face.units_per_em()) * size
 }
 
-/// Sends the outlines of a text to a builder: from 0 on the base line, font size 1, upwards.
-pub(crate) fn outlines(text: &str, weight: Weight, builder: &mut impl OutlineBuilder) {
+/// The outlines of a text: from 0 on the base line, font size 1, upwards. None if nothing is drawn.
+pub(crate) fn outlines(text: &str, weight: Weight) -> Option<Path> {
     let face = weight.face();
-    let scale = 1.0 / f32::from(face.units_per_em());
+    let mut outlines = Outlines { path: PathBuilder::new(), from: 0.0, scale: 1.0 / f32::from(face.units_per_em()) };
     for (glyph, from) in glyphs(text, weight) {
-        face.outline_glyph(glyph, &mut Placed { builder, from: from as f32, scale });
+        outlines.from = from as f32;
+        face.outline_glyph(glyph, &mut outlines);
     }
+    outlines.path.finish()
 }
 
-/// Moves and shrinks outlines on their way.
-struct Placed<'a, B> {
-    builder: &'a mut B,
+/// Outlines as a path, moved to their position and scaled.
+struct Outlines {
+    path: PathBuilder,
     from: f32,
     scale: f32,
 }
 
-impl<B> Placed<'_, B> {
+impl Outlines {
     fn x(&self, x: f32) -> f32 {
         self.from + x * self.scale
     }
@@ -77,25 +80,25 @@ impl<B> Placed<'_, B> {
     }
 }
 
-impl<B: OutlineBuilder> OutlineBuilder for Placed<'_, B> {
+impl OutlineBuilder for Outlines {
     fn move_to(&mut self, x: f32, y: f32) {
-        self.builder.move_to(self.x(x), self.y(y));
+        self.path.move_to(self.x(x), self.y(y));
     }
 
     fn line_to(&mut self, x: f32, y: f32) {
-        self.builder.line_to(self.x(x), self.y(y));
+        self.path.line_to(self.x(x), self.y(y));
     }
 
     fn quad_to(&mut self, x1: f32, y1: f32, x: f32, y: f32) {
-        self.builder.quad_to(self.x(x1), self.y(y1), self.x(x), self.y(y));
+        self.path.quad_to(self.x(x1), self.y(y1), self.x(x), self.y(y));
     }
 
     fn curve_to(&mut self, x1: f32, y1: f32, x2: f32, y2: f32, x: f32, y: f32) {
-        self.builder.curve_to(self.x(x1), self.y(y1), self.x(x2), self.y(y2), self.x(x), self.y(y));
+        self.path.cubic_to(self.x(x1), self.y(y1), self.x(x2), self.y(y2), self.x(x), self.y(y));
     }
 
     fn close(&mut self) {
-        self.builder.close();
+        self.path.close();
     }
 }
 
@@ -106,9 +109,9 @@ const ELLIPSIS: char = '…';
 const MOST_CHARS: usize = 400;
 
 /// Cuts the middle out of a text that is too wide: names mostly differ at their ends.
-pub(crate) fn shorten(text: &str, room: f64, size: f64, weight: Weight) -> String {
+pub(crate) fn shorten(text: &str, space: f64, size: f64, weight: Weight) -> String {
     let text = visible(text);
-    if width(&text, size, weight) <= room {
+    if width(&text, size, weight) <= space {
         return text.into_owned();
     }
     let chars: Vec<char> = text.chars().collect();
@@ -116,7 +119,7 @@ pub(crate) fn shorten(text: &str, room: f64, size: f64, weight: Weight) -> Strin
         let (front, back) = (&chars[..keep.div_ceil(2)], &chars[chars.len() - keep / 2..]);
         front.iter().chain([&ELLIPSIS]).chain(back).collect()
     };
-    let fits = |keep: usize| width(&cut(keep), size, weight) <= room;
+    let fits = |keep: usize| width(&cut(keep), size, weight) <= space;
     let (mut fitting, mut too_many) = (0, chars.len().min(MOST_CHARS));
     while too_many - fitting > 1 {
         let middle = fitting.midpoint(too_many);
@@ -126,17 +129,17 @@ pub(crate) fn shorten(text: &str, room: f64, size: f64, weight: Weight) -> Strin
 }
 
 /// Breaks a text into at most `most` lines at blanks; the last line is shortened if necessary.
-pub(crate) fn wrap(text: &str, room: f64, size: f64, weight: Weight, most: usize) -> Vec<String> {
+pub(crate) fn wrap(text: &str, space: f64, size: f64, weight: Weight, most: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
         let longer = lines.last().map(|line| format!("{line} {word}"));
         let is_full = lines.len() >= most;
-        match longer.filter(|line| is_full || width(line, size, weight) <= room) {
+        match longer.filter(|line| is_full || width(line, size, weight) <= space) {
             Some(longer) => *lines.last_mut().expect("a longer line was made of it") = longer,
             None => lines.push(word.to_owned()),
         }
     }
-    lines.iter().map(|line| shorten(line, room, size, weight)).collect()
+    lines.iter().map(|line| shorten(line, space, size, weight)).collect()
 }
 
 #[cfg(test)]

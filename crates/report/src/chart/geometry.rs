@@ -2,12 +2,12 @@
 
 /// A point.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct At {
+pub(crate) struct Pos {
     pub(crate) x: f64,
     pub(crate) y: f64,
 }
 
-impl At {
+impl Pos {
     pub(crate) const fn new(x: f64, y: f64) -> Self {
         Self { x, y }
     }
@@ -23,9 +23,9 @@ pub(crate) struct Rect {
 }
 
 impl Rect {
-    pub(crate) fn corners(self) -> Vec<At> {
+    pub(crate) fn corners(self) -> Vec<Pos> {
         let Self { left, top, right, bottom } = self;
-        vec![At::new(left, top), At::new(right, top), At::new(right, bottom), At::new(left, bottom)]
+        vec![Pos::new(left, top), Pos::new(right, top), Pos::new(right, bottom), Pos::new(left, bottom)]
     }
 
     pub(crate) fn width(self) -> f64 {
@@ -45,7 +45,7 @@ impl Rect {
     }
 
     /// The part of a straight line inside the rectangle; none if there is none.
-    pub(crate) fn clip(self, from: At, to: At) -> Option<[At; 2]> {
+    pub(crate) fn clip(self, from: Pos, to: Pos) -> Option<[Pos; 2]> {
         let (dx, dy) = (to.x - from.x, to.y - from.y);
         let sides = [
             (-dx, from.x - self.left),
@@ -54,16 +54,16 @@ impl Rect {
             (dy, self.bottom - from.y),
         ];
         let (mut enter, mut leave) = (0.0_f64, 1.0_f64);
-        for (step, room) in sides {
+        for (step, space) in sides {
             if step < 0.0 {
-                enter = enter.max(room / step);
+                enter = enter.max(space / step);
             } else if step > 0.0 {
-                leave = leave.min(room / step);
-            } else if room < 0.0 {
+                leave = leave.min(space / step);
+            } else if space < 0.0 {
                 return None;
             }
         }
-        let place = |share: f64| At::new(from.x + share * dx, from.y + share * dy);
+        let place = |share: f64| Pos::new(from.x + share * dx, from.y + share * dy);
         (enter <= leave).then(|| [place(enter), place(leave)])
     }
 
@@ -81,13 +81,13 @@ mod tests {
 
     #[test]
     fn a_line_is_clipped_at_both_edges() {
-        let cut = UNIT.clip(At::new(-10.0, -10.0), At::new(20.0, 20.0)).unwrap();
-        assert_eq!(cut, [At::new(0.0, 0.0), At::new(10.0, 10.0)]);
+        let cut = UNIT.clip(Pos::new(-10.0, -10.0), Pos::new(20.0, 20.0)).unwrap();
+        assert_eq!(cut, [Pos::new(0.0, 0.0), Pos::new(10.0, 10.0)]);
     }
 
     #[test]
     fn a_line_outside_is_clipped_away() {
-        assert_eq!(UNIT.clip(At::new(-5.0, 20.0), At::new(5.0, 20.0)), None);
-        assert_eq!(UNIT.clip(At::new(-5.0, 4.0), At::new(4.0, -5.0)), None);
+        assert_eq!(UNIT.clip(Pos::new(-5.0, 20.0), Pos::new(5.0, 20.0)), None);
+        assert_eq!(UNIT.clip(Pos::new(-5.0, 4.0), Pos::new(4.0, -5.0)), None);
     }
 }

@@ -1,7 +1,7 @@
 //! Labels next to points and lines, where there is space.
 
 use super::font::{self, Weight};
-use super::geometry::{At, Rect};
+use super::geometry::{Pos, Rect};
 use super::picture::{Anchor, Colour, Shape, Text};
 
 /// The size of labels inside a panel.
@@ -9,7 +9,7 @@ pub(crate) const SIZE: f64 = 12.0;
 
 /// The occupied areas of a panel.
 #[derive(Debug)]
-pub(crate) struct Taken {
+pub(crate) struct Occupied {
     inside: Rect,
     rects: Vec<Rect>,
 }
@@ -17,42 +17,39 @@ pub(crate) struct Taken {
 /// The most labels that are placed: a panel holds far fewer.
 const MOST: usize = 400;
 
-impl Taken {
+impl Occupied {
     pub(crate) fn new(inside: Rect) -> Self {
         Self { inside, rects: Vec::new() }
     }
 
     /// Occupies the area around a point.
-    pub(crate) fn take(&mut self, at: At, reach: f64) {
+    pub(crate) fn take(&mut self, at: Pos, reach: f64) {
         if self.rects.len() < MOST {
-            self.rects.push(around(at, reach));
+            let (left, right) = (at.x - reach, at.x + reach);
+            self.rects.push(Rect { left, top: at.y - reach, right, bottom: at.y + reach });
         }
     }
 
     /// Puts a label at the first free position, in front of everything and with a halo.
-    pub(crate) fn put(&mut self, words: &str, places: &[(At, Anchor)], colour: Colour, halo: Colour) -> Option<Shape> {
+    pub(crate) fn put(&mut self, words: &str, places: &[(Pos, Anchor)], colour: Colour, halo: Colour) -> Option<Shape> {
         if words.is_empty() || self.rects.len() >= MOST {
             return None;
         }
         let words = font::shorten(words, 0.9 * self.inside.width(), SIZE, Weight::Regular);
         let width = font::width(&words, SIZE, Weight::Regular);
         let is_free = |rect: Rect| self.inside.contains(rect) && !self.rects.iter().any(|other| other.overlaps(rect));
-        let free = places.iter().find(|(at, anchor)| is_free(room(*at, *anchor, width)));
+        let free = places.iter().find(|(at, anchor)| is_free(space(*at, *anchor, width)));
         let (at, anchor) = *free?;
-        self.rects.push(room(at, anchor, width));
+        self.rects.push(space(at, anchor, width));
         Some(Shape::Text(Text::new(words, at, anchor, SIZE, colour).halo(halo)))
     }
-}
-
-fn around(at: At, reach: f64) -> Rect {
-    Rect { left: at.x - reach, top: at.y - reach, right: at.x + reach, bottom: at.y + reach }
 }
 
 /// The blank between two labels.
 const BLANK: f64 = 3.0;
 
 /// The area of a line of text at a position of its base line, with a blank on both sides.
-fn room(at: At, anchor: Anchor, width: f64) -> Rect {
+fn space(at: Pos, anchor: Anchor, width: f64) -> Rect {
     let left = match anchor {
         Anchor::Start => at.x,
         Anchor::Middle => at.x - width / 2.0,
@@ -62,8 +59,8 @@ fn room(at: At, anchor: Anchor, width: f64) -> Rect {
 }
 
 /// The possible positions of a label around a point, the best first.
-pub(crate) fn positions(at: At) -> [(At, Anchor); 8] {
-    let place = |x: f64, y: f64, anchor| (At::new(at.x + x, at.y + y), anchor);
+pub(crate) fn positions(at: Pos) -> [(Pos, Anchor); 8] {
+    let place = |x: f64, y: f64, anchor| (Pos::new(at.x + x, at.y + y), anchor);
     [
         place(9.0, 4.0, Anchor::Start),
         place(-9.0, 4.0, Anchor::End),
@@ -100,9 +97,9 @@ mod tests {
 
     #[test]
     fn labels_do_not_overlap() {
-        let mut taken = Taken::new(Rect { left: 0.0, top: 0.0, right: 200.0, bottom: 100.0 });
+        let mut taken = Occupied::new(Rect { left: 0.0, top: 0.0, right: 200.0, bottom: 100.0 });
         let ink = Colour::rgb(0);
-        let places = positions(At::new(100.0, 50.0));
+        let places = positions(Pos::new(100.0, 50.0));
         let put: Vec<Option<Shape>> = (0..9).map(|_| taken.put("4096", &places, ink, ink)).collect();
         let first = put.iter().flatten().count();
         assert!((2..9).contains(&first), "{first}");

@@ -1,7 +1,7 @@
 //! A chart as a picture: title, panels, legend, from top to bottom.
 
 use super::font::{self, Weight};
-use super::geometry::{At, Rect};
+use super::geometry::{Pos, Rect};
 use super::legend::{self, Names};
 use super::picture::{Anchor, Colour, Picture, Shape, Text};
 use super::{Chart, Content, Panel, Theme, panel};
@@ -26,9 +26,9 @@ pub(crate) fn picture(chart: &Chart, theme: Theme) -> Picture {
     let names = Names::of(chart);
     let mut shapes = Vec::new();
     let mut top = MARGIN;
-    let room = WIDTH - 2.0 * MARGIN;
-    top = texts(&chart.title, TITLE, Weight::Bold, top, room, theme.ink(), &mut shapes);
-    top = texts(&chart.subtitle, SUBTITLE, Weight::Regular, top + 3.0, room, theme.faint_ink(), &mut shapes);
+    let space = WIDTH - 2.0 * MARGIN;
+    top = texts(&chart.title, TITLE, Weight::Bold, top, space, theme.ink(), &mut shapes);
+    top = texts(&chart.subtitle, SUBTITLE, Weight::Regular, top + 3.0, space, theme.faint_ink(), &mut shapes);
     let (panels, bottom) = cells(&chart.panels, top + 14.0);
     for (panel, cell) in chart.panels.iter().zip(panels) {
         shapes.extend(panel::draw(panel, chart.panels.len() > 1, cell, &names, theme));
@@ -47,11 +47,11 @@ pub(crate) fn picture(chart: &Chart, theme: Theme) -> Picture {
 }
 
 /// Writes lines of text below a height, and returns where they end.
-fn texts(text: &str, size: f64, weight: Weight, top: f64, room: f64, colour: Colour, shapes: &mut Vec<Shape>) -> f64 {
-    let lines = font::wrap(text, room, size, weight, 3);
+fn texts(text: &str, size: f64, weight: Weight, top: f64, space: f64, colour: Colour, shapes: &mut Vec<Shape>) -> f64 {
+    let lines = font::wrap(text, space, size, weight, 3);
     let mut top = top;
     for line in lines {
-        let at = At::new(MARGIN, top + size);
+        let at = Pos::new(MARGIN, top + size);
         shapes.push(Shape::Text(Text { weight, ..Text::new(line, at, Anchor::Start, size, colour) }));
         top += 1.35 * size;
     }

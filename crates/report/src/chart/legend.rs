@@ -3,9 +3,9 @@
 use std::collections::{HashMap, HashSet};
 
 use super::font::{self, Weight};
-use super::geometry::{At, Rect};
+use super::geometry::{Pos, Rect};
 use super::picture::{Anchor, Shape, Text};
-use super::style::{LookNumber, Style};
+use super::style::{Style, StyleIndex};
 use super::{BarSeries, Chart, Content, Line, Panel, Point, Reading, Theme, lines::whisker};
 
 /// The size of names.
@@ -15,7 +15,7 @@ const SIZE: f64 = 13.0;
 const ROW: f64 = 18.0;
 
 /// The width of the symbol of a name, including the blank before the name.
-const SAMPLE: f64 = 42.0;
+const SYMBOL: f64 = 42.0;
 
 /// The blank between two columns.
 const BLANK: f64 = 22.0;
@@ -33,7 +33,7 @@ const MOST_NAMES: usize = 40;
 /// The names of a chart, in order of appearance.
 #[derive(Debug)]
 pub(crate) struct Names<'a> {
-    numbers: HashMap<&'a str, LookNumber>,
+    numbers: HashMap<&'a str, StyleIndex>,
     shown: Vec<Shown<'a>>,
 }
 
@@ -68,7 +68,7 @@ impl<'a> Names<'a> {
         let numbers = shown.iter().map(|shown| {
             let colour = colours.get(shown.subject).copied().unwrap_or(0);
             let others = of_subject.entry(shown.subject).or_default();
-            let number = LookNumber { colour, shape: colour + *others };
+            let number = StyleIndex { colour, shape: colour + *others };
             *others += 1;
             (shown.name, number)
         });
@@ -76,8 +76,8 @@ impl<'a> Names<'a> {
     }
 
     /// The style of a name.
-    pub(crate) fn number(&self, name: &str) -> LookNumber {
-        self.numbers.get(name).copied().unwrap_or(LookNumber { colour: 0, shape: 0 })
+    pub(crate) fn number(&self, name: &str) -> StyleIndex {
+        self.numbers.get(name).copied().unwrap_or(StyleIndex { colour: 0, shape: 0 })
     }
 }
 
@@ -86,33 +86,30 @@ pub(crate) fn subjects(panel: &Panel) -> Vec<&str> {
     named(panel).into_iter().map(|shown| shown.subject).collect()
 }
 
-fn or_name<'a>(subject: &'a str, name: &'a str) -> &'a str {
-    if subject.is_empty() { name } else { subject }
+fn named(panel: &Panel) -> Vec<Shown<'_>> {
+    let mut shown: Vec<Shown<'_>> = match &panel.content {
+        Content::Lines(lines) => lines.iter().map(Shown::line).collect(),
+        Content::Bars(bars) => bars.series.iter().map(Shown::bars).collect(),
+    };
+    for shown in shown.iter_mut().filter(|shown| shown.subject.is_empty()) {
+        shown.subject = shown.name;
+    }
+    shown
 }
 
-fn named<'a>(panel: &'a Panel) -> Vec<Shown<'a>> {
-    match &panel.content {
-        Content::Lines(lines) => {
-            let kind = |line: &Line| if line.is_loose { Kind::Points } else { Kind::Line };
-            let shown = |line: &'a Line| {
-                let subject = or_name(&line.subject, &line.name);
-                Shown { name: &line.name, subject, note: &line.note, kind: kind(line) }
-            };
-            lines.iter().map(shown).collect()
-        }
-        Content::Bars(bars) => {
-            let shown = |series: &'a BarSeries| {
-                let subject = or_name(&series.subject, &series.name);
-                Shown { name: &series.name, subject, note: "", kind: Kind::Bar }
-            };
-            bars.series.iter().map(shown).collect()
-        }
+impl<'a> Shown<'a> {
+    fn line(Line { name, subject, note, is_scatter, .. }: &'a Line) -> Self {
+        Self { name, subject, note, kind: if *is_scatter { Kind::Points } else { Kind::Line } }
+    }
+
+    fn bars(BarSeries { name, subject, .. }: &'a BarSeries) -> Self {
+        Self { name, subject, note: "", kind: Kind::Bar }
     }
 }
 
 /// An entry of the legend: its symbol, and its name in one or more lines.
 struct Entry {
-    sample: Sample,
+    symbol: Symbol,
     lines: Vec<String>,
     width: f64,
     /// Whether the name was shortened.
@@ -121,9 +118,9 @@ struct Entry {
 
 /// The symbol of an entry.
 #[derive(Debug, Clone, Copy)]
-enum Sample {
+enum Symbol {
     Nothing,
-    Name(LookNumber, Kind),
+    Name(StyleIndex, Kind),
     /// An interval around a line, or around points alone.
     Interval {
         is_area: bool,
@@ -131,14 +128,14 @@ enum Sample {
 }
 
 /// Lays out the legend below a height, and returns where it ends.
-pub(crate) fn draw(chart: &Chart, names: &Names<'_>, room: Rect, theme: Theme) -> (Vec<Shape>, f64) {
-    let (entries, columns) = columns(&texts(chart, names), room.width());
+pub(crate) fn draw(chart: &Chart, names: &Names<'_>, space: Rect, theme: Theme) -> (Vec<Shape>, f64) {
+    let (entries, columns) = columns(&texts(chart, names), space.width());
     let widest = entries.iter().map(|entry| entry.width).fold(1.0, f64::max);
     let mut shapes = Vec::new();
-    let mut top = room.top;
+    let mut top = space.top;
     for row in entries.chunks(columns.max(1)) {
         for (column, entry) in row.iter().enumerate() {
-            let at = At::new(room.left + column as f64 * (widest + BLANK), top);
+            let at = Pos::new(space.left + column as f64 * (widest + BLANK), top);
             shapes.extend(entry.draw(at, theme));
         }
         let lines = row.iter().map(|entry| entry.lines.len()).max().unwrap_or(0);
@@ -148,30 +145,30 @@ pub(crate) fn draw(chart: &Chart, names: &Names<'_>, room: Rect, theme: Theme) -
 }
 
 /// All entries of the legend, with their symbols.
-fn texts(chart: &Chart, names: &Names<'_>) -> Vec<(Sample, String)> {
+fn texts(chart: &Chart, names: &Names<'_>) -> Vec<(Symbol, String)> {
     let named = |shown: &Shown<'_>| {
         let name = if shown.name.trim().is_empty() { "(no name)" } else { shown.name };
         let text = if shown.note.is_empty() { name.to_owned() } else { format!("{name}: {}", shown.note) };
-        (Sample::Name(names.number(shown.name), shown.kind), text)
+        (Symbol::Name(names.number(shown.name), shown.kind), text)
     };
-    let mut texts: Vec<(Sample, String)> = names.shown.iter().take(MOST_NAMES).map(named).collect();
+    let mut texts: Vec<(Symbol, String)> = names.shown.iter().take(MOST_NAMES).map(named).collect();
     if names.shown.len() > MOST_NAMES {
-        texts.push((Sample::Nothing, format!("and {} more", names.shown.len() - MOST_NAMES)));
+        texts.push((Symbol::Nothing, format!("and {} more", names.shown.len() - MOST_NAMES)));
     }
     if chart.panels.iter().any(has_interval) {
         let is_area = chart.panels.iter().any(has_area);
-        texts.push((Sample::Interval { is_area }, chart.interval.to_owned()));
+        texts.push((Symbol::Interval { is_area }, chart.interval.to_owned()));
     }
     texts
 }
 
 /// Chooses the columns that shorten no name and need the least height; among equals, those that break the fewest names.
-fn columns(texts: &[(Sample, String)], room: f64) -> (Vec<Entry>, usize) {
+fn columns(texts: &[(Symbol, String)], space: f64) -> (Vec<Entry>, usize) {
     let least = if texts.len() > LONG { 2 } else { 1 };
     let most = texts.len().clamp(least, MOST_COLUMNS);
     let in_columns = |columns: usize| {
-        let room = (room - BLANK * (columns - 1) as f64) / columns as f64 - SAMPLE;
-        texts.iter().map(|(sample, text)| entry(*sample, text, room)).collect::<Vec<Entry>>()
+        let space = (space - BLANK * (columns - 1) as f64) / columns as f64 - SYMBOL;
+        texts.iter().map(|(symbol, text)| entry(*symbol, text, space)).collect::<Vec<Entry>>()
     };
     let cost = |(entries, columns): &(Vec<Entry>, usize)| {
         let broken = entries.iter().filter(|entry| entry.lines.len() > 1).count();
@@ -187,11 +184,11 @@ fn lines(entries: &[Entry], columns: usize) -> usize {
     entries.chunks(columns).map(highest).sum()
 }
 
-fn entry(sample: Sample, text: &str, room: f64) -> Entry {
-    let lines = font::wrap(text, room, SIZE, Weight::Regular, MOST_LINES);
+fn entry(symbol: Symbol, text: &str, space: f64) -> Entry {
+    let lines = font::wrap(text, space, SIZE, Weight::Regular, MOST_LINES);
     let widest = lines.iter().map(|line| font::width(line, SIZE, Weight::Regular)).fold(0.0, f64::max);
     let is_cut = !lines.iter().flat_map(|line| line.split(' ')).eq(text.split_whitespace());
-    Entry { sample, lines, width: SAMPLE + widest, is_cut }
+    Entry { symbol, lines, width: SYMBOL + widest, is_cut }
 }
 
 /// Whether an interval of a panel is drawn as an area: between at least two points of a line.
@@ -199,7 +196,7 @@ fn has_area(panel: &Panel) -> bool {
     let is_measured = |point: &&Point| matches!(point.reading, Reading::Measured { .. });
     match &panel.content {
         Content::Lines(lines) => {
-            lines.iter().any(|line| !line.is_loose && line.points.iter().filter(is_measured).nth(1).is_some())
+            lines.iter().any(|line| !line.is_scatter && line.points.iter().filter(is_measured).nth(1).is_some())
         }
         Content::Bars(_) => false,
     }
@@ -214,24 +211,24 @@ fn has_interval(panel: &Panel) -> bool {
 }
 
 impl Entry {
-    fn draw(&self, at: At, theme: Theme) -> Vec<Shape> {
-        let middle = At::new(at.x, at.y + ROW / 2.0);
-        let mut shapes = match self.sample {
-            Sample::Nothing => Vec::new(),
-            Sample::Name(number, kind) => sample(Style::of(number, theme), kind, middle),
-            Sample::Interval { is_area } => vec![interval_sample(middle, is_area, theme)],
+    fn draw(&self, at: Pos, theme: Theme) -> Vec<Shape> {
+        let middle = Pos::new(at.x, at.y + ROW / 2.0);
+        let mut shapes = match self.symbol {
+            Symbol::Nothing => Vec::new(),
+            Symbol::Name(number, kind) => symbol(Style::of(number, theme), kind, middle),
+            Symbol::Interval { is_area } => vec![interval_sample(middle, is_area, theme)],
         };
         for (row, line) in self.lines.iter().enumerate() {
-            let at = At::new(at.x + SAMPLE, middle.y + 0.36 * SIZE + row as f64 * ROW);
+            let at = Pos::new(at.x + SYMBOL, middle.y + 0.36 * SIZE + row as f64 * ROW);
             shapes.push(Shape::Text(Text::new(line.as_str(), at, Anchor::Start, SIZE, theme.ink())));
         }
         shapes
     }
 }
 
-fn sample(style: Style, kind: Kind, at: At) -> Vec<Shape> {
-    let (from, to) = (at, At::new(at.x + SAMPLE - 8.0, at.y));
-    let marker = style.marker(At::new((from.x + to.x) / 2.0, at.y), false);
+fn symbol(style: Style, kind: Kind, at: Pos) -> Vec<Shape> {
+    let (from, to) = (at, Pos::new(at.x + SYMBOL - 8.0, at.y));
+    let marker = style.marker(Pos::new((from.x + to.x) / 2.0, at.y), false);
     match kind {
         Kind::Line => vec![Shape::through(vec![from, to], style.line()), marker],
         Kind::Points => vec![marker],
@@ -239,10 +236,10 @@ fn sample(style: Style, kind: Kind, at: At) -> Vec<Shape> {
     }
 }
 
-fn interval_sample(at: At, is_area: bool, theme: Theme) -> Shape {
-    let (left, right) = (at.x, at.x + SAMPLE - 8.0);
+fn interval_sample(at: Pos, is_area: bool, theme: Theme) -> Shape {
+    let (left, right) = (at.x, at.x + SYMBOL - 8.0);
     let (top, bottom) = (at.y - 7.0, at.y + 7.0);
-    let middle = At::new((left + right) / 2.0, at.y);
-    let area = Shape::filled(Rect { left, top, right, bottom }, theme.faint_ink().cover(0.25));
+    let middle = Pos::new((left + right) / 2.0, at.y);
+    let area = Shape::filled(Rect { left, top, right, bottom }, theme.faint_ink().opacity(0.25));
     if is_area { area } else { whisker(middle, [bottom, top], theme.ink(), 1.2) }
 }

@@ -43,6 +43,8 @@ mod style;
 mod svg;
 mod ticks;
 
+use laptime_analyze::distinct;
+
 pub use png::PngError;
 pub use quantity::Quantity;
 pub use style::Theme;
@@ -79,7 +81,7 @@ pub struct Panel {
     /// Reference lines.
     pub references: Vec<Reference>,
     /// Highlighted ranges of the horizontal axis.
-    pub stretches: Vec<Stretch>,
+    pub highlights: Vec<Highlight>,
 }
 
 /// An axis.
@@ -116,14 +118,14 @@ pub enum Content {
 pub struct Line {
     /// The name in the legend.
     pub name: String,
-    /// What its colour stands for, such as a model with several lines. Empty for its name.
+    /// What its colour means, such as a model with several lines. Empty for its name.
     pub subject: String,
     /// A suffix in the legend, such as `exponent 1.97`. Empty for nothing.
     pub note: String,
     /// The points, from left to right.
     pub points: Vec<Point>,
     /// Whether points are not joined.
-    pub is_loose: bool,
+    pub is_scatter: bool,
 }
 
 /// A point of a line.
@@ -165,7 +167,7 @@ pub struct Bars {
 pub struct BarSeries {
     /// The name in the legend.
     pub name: String,
-    /// What its colour stands for. Empty for its name.
+    /// What its colour means. Empty for its name.
     pub subject: String,
     /// One value per group.
     pub readings: Vec<Reading>,
@@ -185,7 +187,7 @@ pub enum Reference {
 
 /// A highlighted range of the horizontal axis, with a position inside.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Stretch {
+pub struct Highlight {
     /// The position.
     pub at: f64,
     /// The range.
@@ -197,13 +199,7 @@ pub struct Stretch {
 impl Chart {
     /// The subjects of the chart, one per colour, in order of appearance.
     pub fn subjects(&self) -> Vec<String> {
-        let mut subjects: Vec<String> = Vec::new();
-        for subject in self.panels.iter().flat_map(legend::subjects) {
-            if !subjects.iter().any(|known| known == subject) {
-                subjects.push(subject.to_owned());
-            }
-        }
-        subjects
+        distinct(self.panels.iter().flat_map(legend::subjects)).into_iter().map(str::to_owned).collect()
     }
 }
 

@@ -1,33 +1,33 @@
 //! One panel: the ranges of its axes, and everything in it from back to front.
 
-use super::axis::{Reach, has_place};
+use super::axis::{Range, can_draw};
 use super::{
     Content, Panel, Point, Quantity, Reading, Reference, Scale, Theme, bars, failures, frame::frame, geometry::Rect,
-    labels::Taken, legend::Names, lines, picture::Shape, references,
+    labels::Occupied, legend::Names, lines, picture::Shape, references,
 };
 
 /// Draws a panel in a cell of the picture.
 pub(crate) fn draw(panel: &Panel, has_title: bool, cell: Rect, names: &Names<'_>, theme: Theme) -> Vec<Shape> {
     let Some((frame, mut shapes)) = frame(panel, has_title, cell, theme) else { return Vec::new() };
-    let mut taken = Taken::new(frame.figures.inset(2.0));
+    let mut taken = Occupied::new(frame.figures.inset(2.0));
     // Points occupy their areas first: no label may cover one.
     if let Content::Lines(lines) = &panel.content {
-        lines::take_room(lines, &frame, &mut taken);
+        lines::occupy_markers(lines, &frame, &mut taken);
     }
-    let mut words = Vec::new();
-    shapes.extend(references::stretches(&panel.stretches, &frame, &mut taken, &mut words));
-    shapes.extend(references::lines(panel, &frame, &mut taken, &mut words));
+    let mut labels = Vec::new();
+    shapes.extend(references::highlights(&panel.highlights, &frame, &mut taken, &mut labels));
+    shapes.extend(references::lines(panel, &frame, &mut taken, &mut labels));
     match &panel.content {
-        Content::Lines(lines) => shapes.extend(lines::draw(lines, panel, names, &frame, &mut taken, &mut words)),
+        Content::Lines(lines) => shapes.extend(lines::draw(lines, panel, names, &frame, &mut taken, &mut labels)),
         Content::Bars(bars) => shapes.extend(bars::draw(bars, panel.y.quantity, names, &frame)),
     }
     shapes.extend(failures::draw(&panel.content, names, &frame));
-    shapes.extend(words);
+    shapes.extend(labels);
     shapes
 }
 
 /// Whether a panel has a value that can be drawn.
-pub(crate) fn has_figures(panel: &Panel) -> bool {
+pub(crate) fn has_values(panel: &Panel) -> bool {
     match &panel.content {
         Content::Lines(lines) => lines.iter().flat_map(|line| &line.points).any(|point| figure(point, panel).is_some()),
         Content::Bars(bars) => {
@@ -39,21 +39,21 @@ pub(crate) fn has_figures(panel: &Panel) -> bool {
 
 /// The value of a point that can be drawn on both axes.
 pub(crate) fn figure(point: &Point, panel: &Panel) -> Option<f64> {
-    value(&point.reading, panel.y.scale).filter(|_| has_place(point.x, panel.x.scale))
+    value(&point.reading, panel.y.scale).filter(|_| can_draw(point.x, panel.x.scale))
 }
 
 /// The value of a reading that can be drawn.
 pub(crate) fn value(reading: &Reading, scale: Scale) -> Option<f64> {
     match *reading {
-        Reading::Measured { value, .. } => Some(value).filter(|&value| has_place(value, scale)),
+        Reading::Measured { value, .. } => Some(value).filter(|&value| can_draw(value, scale)),
         Reading::Missing | Reading::Failed(_) => None,
     }
 }
 
 /// The range of the horizontal axis: all measured and failed cases, and the references.
-pub(crate) fn reach_x(panel: &Panel) -> Option<Reach> {
+pub(crate) fn range_x(panel: &Panel) -> Option<Range> {
     let lines = match &panel.content {
-        Content::Bars(bars) => return Some(Reach { low: 0.0, high: bars.groups.len().max(1) as f64 }),
+        Content::Bars(bars) => return Some(Range { low: 0.0, high: bars.groups.len().max(1) as f64 }),
         Content::Lines(lines) => lines,
     };
     let is_shown = |point: &&Point| figure(point, panel).is_some() || matches!(point.reading, Reading::Failed(_));
@@ -62,14 +62,14 @@ pub(crate) fn reach_x(panel: &Panel) -> Option<Reach> {
         Reference::Roof { slope, most, .. } => Some(most / slope),
         _ => None,
     });
-    let stretches = panel.stretches.iter().map(|stretch| stretch.at);
-    let reach = Reach::of(points.clone().chain(ridges).chain(stretches), panel.x.scale)?;
+    let highlights = panel.highlights.iter().map(|highlight| highlight.at);
+    let range = Range::of(points.clone().chain(ridges).chain(highlights), panel.x.scale)?;
     let is_counted = panel.x.quantity == Quantity::Count && panel.x.scale == Scale::Linear;
-    Some(if is_counted { reach.within_a_step(points.filter(|&x| has_place(x, Scale::Linear))) } else { reach })
+    Some(if is_counted { range.within_a_step(points.filter(|&x| can_draw(x, Scale::Linear))) } else { range })
 }
 
 /// The range of the vertical axis.
-pub(crate) fn reach_y(panel: &Panel) -> Option<Reach> {
+pub(crate) fn range_y(panel: &Panel) -> Option<Range> {
     let readings: Vec<&Reading> = match &panel.content {
         Content::Lines(lines) => {
             let points = lines.iter().flat_map(|line| &line.points);
@@ -84,22 +84,21 @@ pub(crate) fn reach_y(panel: &Panel) -> Option<Reach> {
         }
         _ => [f64::NAN; 3],
     });
-    let held_against = panel.references.iter().map(|reference| match reference {
+    let of_references = panel.references.iter().map(|reference| match reference {
         Reference::Level { y, .. } => *y,
         Reference::Slope { through, .. } => through[1],
         Reference::Roof { most, .. } => *most,
     });
     let is_bars = matches!(panel.content, Content::Bars(_));
     let zero = is_bars.then_some(0.0);
-    let reach = Reach::of(measured.chain(held_against).chain(zero), panel.y.scale)?;
+    let range = Range::of(measured.chain(of_references).chain(zero), panel.y.scale)?;
     Some(match panel.y.scale {
-        Scale::Linear if is_bars => room_for_figures(reach.down_to_zero()),
-        Scale::Linear => reach.down_to_zero(),
-        Scale::Log => reach,
+        Scale::Linear => {
+            let range = range.down_to_zero();
+            // Bars have their values above them.
+            let space = if is_bars { 0.06 * (range.high - range.low) } else { 0.0 };
+            Range { high: range.high + space, ..range }
+        }
+        Scale::Log => range,
     })
-}
-
-/// Bars have their values above them.
-fn room_for_figures(reach: Reach) -> Reach {
-    Reach { high: reach.high + 0.06 * (reach.high - reach.low), ..reach }
 }

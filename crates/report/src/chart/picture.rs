@@ -2,7 +2,7 @@
 //!
 //! SVG and PNG are both written from this, so they cannot differ.
 
-use super::{font::Weight, geometry::At, geometry::Rect};
+use super::{font::Weight, geometry::Pos, geometry::Rect};
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Picture {
@@ -20,11 +20,11 @@ pub(crate) struct Picture {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Shape {
     /// Connected straight lines.
-    Path { places: Vec<At>, is_closed: bool, look: Look },
+    Path { places: Vec<Pos>, is_closed: bool, look: Look },
     /// Separate straight lines.
-    Lines { ends: Vec<[At; 2]>, look: Look },
+    Lines { ends: Vec<[Pos; 2]>, look: Look },
     /// A circle.
-    Circle { centre: At, radius: f64, look: Look },
+    Circle { centre: Pos, radius: f64, look: Look },
     /// A line of text.
     Text(Text),
     /// A tooltip for some shapes. Only SVG has them.
@@ -53,16 +53,16 @@ pub(crate) struct Colour {
     pub(crate) red: u8,
     pub(crate) green: u8,
     pub(crate) blue: u8,
-    pub(crate) cover: f64,
+    pub(crate) opacity: f64,
 }
 
 impl Colour {
     pub(crate) const fn rgb(rgb: u32) -> Self {
-        Self { red: (rgb >> 16) as u8, green: (rgb >> 8) as u8, blue: rgb as u8, cover: 1.0 }
+        Self { red: (rgb >> 16) as u8, green: (rgb >> 8) as u8, blue: rgb as u8, opacity: 1.0 }
     }
 
-    pub(crate) const fn cover(self, cover: f64) -> Self {
-        Self { cover, ..self }
+    pub(crate) const fn opacity(self, opacity: f64) -> Self {
+        Self { opacity, ..self }
     }
 }
 
@@ -70,13 +70,13 @@ impl Colour {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Text {
     /// The start, centre or end of its base line.
-    pub(crate) at: At,
+    pub(crate) at: Pos,
     pub(crate) anchor: Anchor,
     pub(crate) size: f64,
     pub(crate) weight: Weight,
     pub(crate) colour: Colour,
     /// The rotation around its position in degrees, clockwise.
-    pub(crate) turn: f64,
+    pub(crate) rotation: f64,
     /// A colour around the letters, for text on lines.
     pub(crate) halo: Option<Colour>,
     pub(crate) text: String,
@@ -102,7 +102,7 @@ impl Look {
 
 impl Shape {
     /// A straight line.
-    pub(crate) fn line(from: At, to: At, colour: Colour, width: f64) -> Self {
+    pub(crate) fn line(from: Pos, to: Pos, colour: Colour, width: f64) -> Self {
         Self::Path { places: vec![from, to], is_closed: false, look: Look::stroked(colour, width, &[]) }
     }
 
@@ -112,20 +112,20 @@ impl Shape {
     }
 
     /// Connected lines.
-    pub(crate) fn through(places: Vec<At>, look: Look) -> Self {
+    pub(crate) fn through(places: Vec<Pos>, look: Look) -> Self {
         Self::Path { places, is_closed: false, look }
     }
 
     /// A closed polygon.
-    pub(crate) fn around(places: Vec<At>, look: Look) -> Self {
+    pub(crate) fn around(places: Vec<Pos>, look: Look) -> Self {
         Self::Path { places, is_closed: true, look }
     }
 }
 
 impl Text {
     /// A line of text in normal weight, not rotated.
-    pub(crate) fn new(text: impl Into<String>, at: At, anchor: Anchor, size: f64, colour: Colour) -> Self {
-        Self { at, anchor, size, weight: Weight::Regular, colour, turn: 0.0, halo: None, text: text.into() }
+    pub(crate) fn new(text: impl Into<String>, at: Pos, anchor: Anchor, size: f64, colour: Colour) -> Self {
+        Self { at, anchor, size, weight: Weight::Regular, colour, rotation: 0.0, halo: None, text: text.into() }
     }
 
     pub(crate) fn bold(self) -> Self {

@@ -1,13 +1,11 @@
 //! A picture as PNG, drawn with tiny-skia and our own font.
 
+use super::picture::{Anchor, Colour, Look, Picture, Shape, Stroke, Text};
+use super::{font, geometry::Pos, svg::HALO};
+use crate::visible::visible;
 use tiny_skia::{
     Color, FillRule, LineCap, LineJoin, Paint, Path, PathBuilder, Pixmap, Stroke as SkiaStroke, StrokeDash, Transform,
 };
-use ttf_parser::OutlineBuilder;
-
-use super::picture::{Anchor, Colour, Look, Picture, Shape, Stroke, Text};
-use super::{font, geometry::At, svg::HALO};
-use crate::visible::visible;
 
 const WIDTHS: std::ops::RangeInclusive<u32> = 200..=6_400;
 
@@ -102,13 +100,11 @@ impl Canvas {
             Anchor::Middle => width / 2.0,
             Anchor::End => width,
         };
-        let mut outlines = Outlines(PathBuilder::new());
-        font::outlines(&shown, text.weight, &mut outlines);
-        let Some(path) = outlines.0.finish() else { return };
+        let Some(path) = font::outlines(&shown, text.weight) else { return };
         let size = text.size as f32;
         let transform = self
             .transform
-            .pre_concat(Transform::from_rotate_at(text.turn as f32, text.at.x as f32, text.at.y as f32))
+            .pre_concat(Transform::from_rotate_at(text.rotation as f32, text.at.x as f32, text.at.y as f32))
             .pre_translate((text.at.x - before) as f32, text.at.y as f32)
             .pre_scale(size, -size);
         if let Some(halo) = text.halo {
@@ -119,7 +115,7 @@ impl Canvas {
     }
 }
 
-fn through(places: &[At], is_closed: bool) -> Option<Path> {
+fn through(places: &[Pos], is_closed: bool) -> Option<Path> {
     let mut builder = PathBuilder::new();
     let (first, others) = places.split_first()?;
     builder.move_to(first.x as f32, first.y as f32);
@@ -137,31 +133,6 @@ fn paint(of: Colour) -> Paint<'static> {
 }
 
 fn colour(colour: Colour) -> Color {
-    let cover = (colour.cover.clamp(0.0, 1.0) * 255.0).round() as u8;
-    Color::from_rgba8(colour.red, colour.green, colour.blue, cover)
-}
-
-/// Outlines of letters as a path.
-struct Outlines(PathBuilder);
-
-impl OutlineBuilder for Outlines {
-    fn move_to(&mut self, x: f32, y: f32) {
-        self.0.move_to(x, y);
-    }
-
-    fn line_to(&mut self, x: f32, y: f32) {
-        self.0.line_to(x, y);
-    }
-
-    fn quad_to(&mut self, x1: f32, y1: f32, x: f32, y: f32) {
-        self.0.quad_to(x1, y1, x, y);
-    }
-
-    fn curve_to(&mut self, x1: f32, y1: f32, x2: f32, y2: f32, x: f32, y: f32) {
-        self.0.cubic_to(x1, y1, x2, y2, x, y);
-    }
-
-    fn close(&mut self) {
-        self.0.close();
-    }
+    let opacity = (colour.opacity.clamp(0.0, 1.0) * 255.0).round() as u8;
+    Color::from_rgba8(colour.red, colour.green, colour.blue, opacity)
 }

@@ -21,7 +21,7 @@ pub enum Quantity {
     Number,
 }
 
-/// A unit, and how many of the stored unit it holds.
+/// A unit, and its size in stored units.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Unit {
     pub(crate) name: &'static str,
@@ -72,7 +72,7 @@ impl Quantity {
         matches!(self, Self::Tokens | Self::Count)
     }
 
-    /// The largest unit of which a value holds one.
+    /// The largest unit that is not larger than a value.
     pub(crate) fn unit_of(self, value: f64) -> Unit {
         let fits = |unit: &&Unit| value.abs() >= unit.size;
         *self.units().iter().rev().find(fits).unwrap_or(&self.units()[0])

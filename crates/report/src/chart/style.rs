@@ -3,7 +3,7 @@
 //! The colours are those of Okabe and Ito, which colour-blind readers can distinguish; colours that are too faint on a
 //! background are left out there.
 
-use super::geometry::{At, Rect};
+use super::geometry::{Pos, Rect};
 use super::picture::{Colour, Look, Shape, Stroke};
 
 /// The background of a chart.
@@ -56,7 +56,7 @@ impl Theme {
 
     /// The colour of highlighted ranges.
     pub(crate) fn shade(self) -> Colour {
-        self.pick(0xf0_e4_42, 0xf0_e4_42).cover(if self == Self::Light { 0.35 } else { 0.18 })
+        self.pick(0xf0_e4_42, 0xf0_e4_42).opacity(if self == Self::Light { 0.35 } else { 0.18 })
     }
 
     fn pick(self, light: u32, dark: u32) -> Colour {
@@ -75,7 +75,7 @@ pub(crate) struct Style {
 
 /// The index of a style, from 0: the colour belongs to the subject, the rest to the name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct LookNumber {
+pub(crate) struct StyleIndex {
     pub(crate) colour: usize,
     pub(crate) shape: usize,
 }
@@ -88,7 +88,7 @@ pub(crate) const MARKER: f64 = 4.5;
 
 impl Style {
     /// The style of a name.
-    pub(crate) fn of(number: LookNumber, theme: Theme) -> Self {
+    pub(crate) fn of(number: StyleIndex, theme: Theme) -> Self {
         let colours = if theme == Theme::Light { ON_LIGHT } else { ON_DARK };
         Self {
             colour: Colour::rgb(colours[number.colour % colours.len()]),
@@ -104,17 +104,17 @@ impl Style {
 
     /// The area of an interval.
     pub(crate) fn band(self) -> Look {
-        Look::filled(self.colour.cover(0.2))
+        Look::filled(self.colour.opacity(0.2))
     }
 
     /// A marker at a position.
-    pub(crate) fn marker(self, at: At, is_hollow: bool) -> Shape {
+    pub(crate) fn marker(self, at: Pos, is_hollow: bool) -> Shape {
         let fill = if is_hollow { self.behind } else { self.colour };
         let stroke = Stroke { colour: self.colour, width: 1.5, dash: &[] };
         let look = Look { fill: Some(fill), stroke: Some(stroke) };
         match corners(self.marker) {
             Some(corners) => {
-                let place = |(x, y): &(f64, f64)| At::new(at.x + x * MARKER, at.y + y * MARKER);
+                let place = |(x, y): &(f64, f64)| Pos::new(at.x + x * MARKER, at.y + y * MARKER);
                 Shape::around(corners.iter().map(place).collect(), look)
             }
             None => Shape::Circle { centre: at, radius: 0.85 * MARKER, look },
@@ -124,7 +124,7 @@ impl Style {
     /// A bar: filled, and hatched by its index.
     pub(crate) fn bar(self, rect: Rect) -> Vec<Shape> {
         let mut shapes = vec![Shape::filled(rect, self.colour)];
-        let look = Look::stroked(self.behind.cover(0.75), 1.2, &[]);
+        let look = Look::stroked(self.behind.opacity(0.75), 1.2, &[]);
         let ends = hatching(self.marker, rect);
         shapes.extend((!ends.is_empty()).then_some(Shape::Lines { ends, look }));
         shapes
@@ -148,14 +148,14 @@ fn corners(marker: usize) -> Option<&'static [(f64, f64)]> {
 /// The distance between lines of a hatching.
 const HATCH: f64 = 7.0;
 
-fn hatching(number: usize, rect: Rect) -> Vec<[At; 2]> {
+fn hatching(number: usize, rect: Rect) -> Vec<[Pos; 2]> {
     let (width, height) = (rect.width(), rect.height());
     let steps = |length: f64| (1..).map(|step| f64::from(step) * HATCH).take_while(move |at| *at < length);
-    let level = |at: f64| [At::new(rect.left, rect.bottom - at), At::new(rect.right, rect.bottom - at)];
-    let upright = |at: f64| [At::new(rect.left + at, rect.top), At::new(rect.left + at, rect.bottom)];
-    let rising = |at: f64| [At::new(rect.left, rect.bottom - at), At::new(rect.left + at, rect.bottom)];
-    let falling = |at: f64| [At::new(rect.right, rect.bottom - at), At::new(rect.right - at, rect.bottom)];
-    let lines: Vec<[At; 2]> = match number {
+    let level = |at: f64| [Pos::new(rect.left, rect.bottom - at), Pos::new(rect.right, rect.bottom - at)];
+    let upright = |at: f64| [Pos::new(rect.left + at, rect.top), Pos::new(rect.left + at, rect.bottom)];
+    let rising = |at: f64| [Pos::new(rect.left, rect.bottom - at), Pos::new(rect.left + at, rect.bottom)];
+    let falling = |at: f64| [Pos::new(rect.right, rect.bottom - at), Pos::new(rect.right - at, rect.bottom)];
+    let lines: Vec<[Pos; 2]> = match number {
         0 => Vec::new(),
         1 => steps(width + height).map(falling).collect(),
         2 => steps(height).map(level).collect(),
@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     fn style(number: usize, theme: Theme) -> Style {
-        Style::of(LookNumber { colour: number, shape: number }, theme)
+        Style::of(StyleIndex { colour: number, shape: number }, theme)
     }
 
     #[test]
@@ -194,7 +194,7 @@ mod tests {
 
     #[test]
     fn names_of_a_subject_share_only_the_colour() {
-        let of = |shape| Style::of(LookNumber { colour: 2, shape }, Theme::Light);
+        let of = |shape| Style::of(StyleIndex { colour: 2, shape }, Theme::Light);
         let (one, other) = (of(2), of(3));
         assert_eq!(one.colour, other.colour);
         assert!(one.dash != other.dash && one.marker != other.marker);

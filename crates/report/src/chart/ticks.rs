@@ -3,7 +3,7 @@
 //! Lengths and sizes have ticks at powers of two, others at 1, 2 and 5 times powers of ten; as many as fit.
 
 use super::quantity::{Quantity, Unit, with_unit};
-use super::{Scale, axis::Reach};
+use super::{Scale, axis::Range};
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Tick {
@@ -20,10 +20,10 @@ pub(crate) struct Ticks {
 }
 
 /// Chooses as many ticks as `fits` allows.
-pub(crate) fn ticks(quantity: Quantity, scale: Scale, reach: Reach, fits: impl Fn(&[Tick]) -> bool) -> Ticks {
-    let slack = 1e-9 * (reach.high - reach.low);
-    let is_inside = |value: &f64| (reach.low - slack..=reach.high + slack).contains(value);
-    let choices = choices(quantity, scale, reach).into_iter();
+pub(crate) fn ticks(quantity: Quantity, scale: Scale, range: Range, fits: impl Fn(&[Tick]) -> bool) -> Ticks {
+    let slack = 1e-9 * (range.high - range.low);
+    let is_inside = |value: &f64| (range.low - slack..=range.high + slack).contains(value);
+    let choices = choices(quantity, scale, range).into_iter();
     let choices = choices.map(|values| values.into_iter().filter(is_inside).collect::<Vec<f64>>());
     let laid_out = choices.map(|values| labelled(quantity, &values));
     let mut last = Ticks { ticks: Vec::new(), unit: "" };
@@ -39,31 +39,31 @@ pub(crate) fn ticks(quantity: Quantity, scale: Scale, reach: Reach, fits: impl F
 }
 
 /// Sets of ticks, the densest first.
-fn choices(quantity: Quantity, scale: Scale, reach: Reach) -> Vec<Vec<f64>> {
+fn choices(quantity: Quantity, scale: Scale, range: Range) -> Vec<Vec<f64>> {
     let ratios = match scale {
         Scale::Linear => Vec::new(),
-        Scale::Log if quantity == Quantity::Bytes => binary(reach, &[1, 2, 5, 10, 20, 40, 80, 160, 320]),
-        Scale::Log if quantity == Quantity::Tokens => binary(reach, &[1, 2, 3, 4, 6, 8, 16, 32, 64, 128, 256]),
-        Scale::Log => decimal(reach),
+        Scale::Log if quantity == Quantity::Bytes => binary(range, &[1, 2, 5, 10, 20, 40, 80, 160, 320]),
+        Scale::Log if quantity == Quantity::Tokens => binary(range, &[1, 2, 3, 4, 6, 8, 16, 32, 64, 128, 256]),
+        Scale::Log => decimal(range),
     };
     // Over a short range there are too few powers.
-    if ratios.first().is_some_and(|densest| densest.len() >= 2) { ratios } else { even(quantity, reach) }
+    if ratios.first().is_some_and(|densest| densest.len() >= 2) { ratios } else { even(quantity, range) }
 }
 
 /// Every power of two, every second and so on.
-fn binary(reach: Reach, steps: &[i32]) -> Vec<Vec<f64>> {
+fn binary(range: Range, steps: &[i32]) -> Vec<Vec<f64>> {
     let powers = |&step: &i32| -> Vec<f64> {
-        let (first, last) = (reach.low.log2() / f64::from(step), reach.high.log2() / f64::from(step));
+        let (first, last) = (range.low.log2() / f64::from(step), range.high.log2() / f64::from(step));
         let powers = whole_between(first, last).map(|at| 2_f64.powf(at as f64 * f64::from(step)));
         powers.collect()
     };
     steps.iter().map(powers).collect()
 }
 
-fn decimal(reach: Reach) -> Vec<Vec<f64>> {
-    let inside = |value: &f64| (reach.low..=reach.high).contains(value);
+fn decimal(range: Range) -> Vec<Vec<f64>> {
+    let inside = |value: &f64| (range.low..=range.high).contains(value);
     let tens = |step: i32, digits: &[i32]| -> Vec<f64> {
-        let (first, last) = (reach.low.log10() / f64::from(step), reach.high.log10() / f64::from(step));
+        let (first, last) = (range.low.log10() / f64::from(step), range.high.log10() / f64::from(step));
         // Parsed from text: `10_f64.powi(-5)` is not the number nearest to 1e-5.
         let value =
             |digit: i32, at: i64| format!("{digit}e{}", at * i64::from(step)).parse::<f64>().unwrap_or(f64::NAN);
@@ -75,9 +75,9 @@ fn decimal(reach: Reach) -> Vec<Vec<f64>> {
 }
 
 /// Evenly spaced ticks: 1, 2 or 5 times a power of ten.
-fn even(quantity: Quantity, reach: Reach) -> Vec<Vec<f64>> {
-    let unit = if quantity == Quantity::Bytes { quantity.unit_of(reach.high).size } else { 1.0 };
-    let (low, high) = (reach.low / unit, reach.high / unit);
+fn even(quantity: Quantity, range: Range) -> Vec<Vec<f64>> {
+    let unit = if quantity == Quantity::Bytes { quantity.unit_of(range.high).size } else { 1.0 };
+    let (low, high) = (range.low / unit, range.high / unit);
     let power = ((high - low) / 10.0).log10().floor();
     let steps = (0..2).flat_map(|more| [1, 2, 5].map(|digit| (digit, power + f64::from(more))));
     let steps = steps.filter(|(_, power)| !quantity.is_whole() || *power >= 0.0);
@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     fn shown(quantity: Quantity, scale: Scale, low: f64, high: f64, most: usize) -> (Vec<String>, &'static str) {
-        let ticks = ticks(quantity, scale, Reach { low, high }, |ticks| ticks.len() <= most);
+        let ticks = ticks(quantity, scale, Range { low, high }, |ticks| ticks.len() <= most);
         (ticks.ticks.into_iter().map(|tick| tick.label).collect(), ticks.unit)
     }
 

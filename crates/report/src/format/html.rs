@@ -3,8 +3,6 @@
 //! A cell with a number carries it unrounded (`data-v`), so that a script can sort. A row with a place in a trace carries
 //! the place (`data-from`, `data-to`) or a name to look for (`data-find`).
 
-use std::fmt::Write;
-
 use super::note_lines;
 use crate::layout::{self, Shown, ShownCell};
 use crate::table::{Cell, Table};
@@ -35,7 +33,7 @@ pub fn escape(text: &str) -> String {
     escaped
 }
 
-/// Escapes a sentence; what it has in backticks becomes code.
+/// Escapes a sentence; text in backticks becomes code.
 pub fn prose(sentence: &str) -> String {
     let parts: Vec<&str> = sentence.split('`').collect();
     if parts.len().is_multiple_of(2) {
@@ -53,15 +51,15 @@ pub fn prose(sentence: &str) -> String {
 pub fn html(table: &Table, place: impl Fn(usize) -> Option<Place>) -> String {
     let mut out = String::new();
     for sentence in &table.answer {
-        push(&mut out, format_args!("<p>{}</p>\n", prose(sentence)));
+        out += &format!("<p>{}</p>\n", prose(sentence));
     }
     let shown = layout::columns(table);
     if !table.rows.is_empty() && !shown.is_empty() {
         let sources = layout::shown_columns(table);
-        push(&mut out, format_args!("<div class=\"table\"><table data-name=\"{}\">\n<thead><tr>", escape(table.name)));
+        out += &format!("<div class=\"table\"><table data-name=\"{}\">\n<thead><tr>", escape(table.name));
         for column in &shown {
             let class = if column.is_numeric { " class=\"n\"" } else { "" };
-            push(&mut out, format_args!("<th{class}>{}</th>", escape(&column.header)));
+            out += &format!("<th{class}>{}</th>", escape(&column.header));
         }
         out.push_str("</tr></thead>\n<tbody>\n");
         for row in 0..table.rows.len() {
@@ -72,7 +70,7 @@ pub fn html(table: &Table, place: impl Fn(usize) -> Option<Place>) -> String {
     }
     push_facts(&mut out, table);
     for sentence in table.notes.iter().cloned().chain(note_lines(table, true)) {
-        push(&mut out, format_args!("<p class=\"note\">{}</p>\n", prose(&sentence)));
+        out += &format!("<p class=\"note\">{}</p>\n", prose(&sentence));
     }
     out
 }
@@ -85,16 +83,16 @@ fn push_facts(out: &mut String, table: &Table) {
         })
         .collect();
     if !facts.is_empty() {
-        push(out, format_args!("<p class=\"facts\">{}</p>\n", facts.join(" · ")));
+        *out += &format!("<p class=\"facts\">{}</p>\n", facts.join(" · "));
     }
 }
 
 fn push_row(out: &mut String, table: &Table, row: usize, (shown, sources): (&[Shown], &[usize]), place: Option<Place>) {
     match place {
         Some(Place::Range(from, to)) => {
-            push(out, format_args!("<tr data-from=\"{from}\" data-to=\"{to}\">"));
+            *out += &format!("<tr data-from=\"{from}\" data-to=\"{to}\">");
         }
-        Some(Place::Name(name)) => push(out, format_args!("<tr data-find=\"{}\">", escape(&name))),
+        Some(Place::Name(name)) => *out += &format!("<tr data-find=\"{}\">", escape(&name)),
         None => out.push_str("<tr>"),
     }
     for (column, &source) in shown.iter().zip(sources) {
@@ -114,7 +112,7 @@ fn push_cell(out: &mut String, column: &Shown, shown: &ShownCell, cell: &Cell) {
         _ => String::new(),
     };
     let indent = "&emsp;".repeat(shown.depth);
-    push(out, format_args!("<td{class}{number}{whole}>{indent}{}</td>", escape(shown.text.trim_end())));
+    *out += &format!("<td{class}{number}{whole}>{indent}{}</td>", escape(shown.text.trim_end()));
 }
 
 fn number(cell: &Cell) -> Option<f64> {
@@ -142,11 +140,6 @@ fn own_place(table: &Table, row: usize) -> Option<Place> {
         Cell::Name(name) | Cell::Tree { label: name, .. } => Some(Place::Name(name.clone())),
         _ => None,
     })
-}
-
-fn push(out: &mut String, text: std::fmt::Arguments<'_>) {
-    // Writing to memory cannot fail.
-    let _ = out.write_fmt(text);
 }
 
 #[cfg(test)]

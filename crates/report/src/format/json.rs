@@ -6,6 +6,7 @@
 use std::io;
 
 use serde::{Serialize, Serializer};
+use serde_json::json;
 
 use crate::machine::{self, Machine};
 use crate::table::{Cell, Table};
@@ -58,17 +59,11 @@ impl Serialize for Whole<'_> {
         }
         map.serialize_entry("notes", &table.notes)?;
         if !table.warnings.is_empty() {
-            let warnings = table.warnings.iter().map(|note| Warning { id: note.id, text: &note.text });
+            let warnings = table.warnings.iter().map(|note| json!({"id": note.id, "text": note.text}));
             map.serialize_entry("warnings", &warnings.collect::<Vec<_>>())?;
         }
         map.end()
     }
-}
-
-#[derive(Serialize)]
-struct Warning<'a> {
-    id: &'static str,
-    text: &'a str,
 }
 
 struct Row<'a> {

@@ -52,7 +52,7 @@ impl FromStr for Format {
 
 /// An unknown format.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("there is no format `{name}`, expected {}", Format::ALL.map(Format::name).join(", "))]
+#[error("unknown format `{name}`, expected {}", Format::ALL.map(Format::name).join(", "))]
 pub struct UnknownFormat {
     /// The given name.
     pub name: String,
@@ -122,7 +122,7 @@ mod tests {
     #[test]
     fn an_unknown_format_lists_the_known_ones() {
         let error = "xml".parse::<Format>().unwrap_err();
-        let expected = "there is no format `xml`, expected text, md, csv, tsv, json, jsonl";
+        let expected = "unknown format `xml`, expected text, md, csv, tsv, json, jsonl";
         assert_eq!(error.to_string(), expected);
     }
 }

@@ -81,27 +81,27 @@ impl Fitted {
 }
 
 /// Gives columns their widths; also returns the labels of dropped columns.
-fn fit(columns: Vec<Shown>, room: usize) -> (Vec<Fitted>, Vec<String>) {
+fn fit(columns: Vec<Shown>, space: usize) -> (Vec<Fitted>, Vec<String>) {
     let name = columns.iter().position(|column| !column.is_numeric).unwrap_or(0);
     let places = columns.into_iter().enumerate();
     let mut kept: Vec<_> = places.map(|(place, shown)| Fitted::at_least(shown, place, place == name)).collect();
     let mut gone = Vec::new();
-    while total_width(&kept) > room
+    while total_width(&kept) > space
         && let Some(at) = next_to_go(&kept)
     {
         gone.push(kept.remove(at));
     }
     let is_whole = kept.iter().any(|column| column.shown.keep == Keep::Whole);
-    if total_width(&kept) > room && !is_whole {
+    if total_width(&kept) > space && !is_whole {
         tighten(&mut kept);
     }
-    while total_width(&kept) > room
+    while total_width(&kept) > space
         && !is_whole
         && let Some(at) = kept.iter().rposition(|column| !column.is_name)
     {
         gone.push(kept.remove(at));
     }
-    widen(&mut kept, room);
+    widen(&mut kept, space);
     gone.sort_by_key(|column| column.place);
     (kept, gone.iter().map(|column| visible(&column.shown.label).into_owned()).collect())
 }
@@ -131,12 +131,12 @@ fn tighten(columns: &mut [Fitted]) {
 
 /// Distributes the remaining width, the name first; shortens a name that is
 /// too wide on its own.
-fn widen(columns: &mut [Fitted], room: usize) {
-    let mut spare = room.saturating_sub(total_width(columns));
+fn widen(columns: &mut [Fitted], space: usize) {
+    let mut spare = space.saturating_sub(total_width(columns));
     columns.sort_by_key(|column| !column.is_name);
     for column in &mut *columns {
         let more = spare.min(column.natural - column.width);
-        let most = if column.shown.keep == Keep::Whole { column.natural } else { room };
+        let most = if column.shown.keep == Keep::Whole { column.natural } else { space };
         column.width = (column.width + more).min(most);
         spare -= more;
         if column.natural > column.width {
@@ -151,7 +151,7 @@ fn remarks(table: &Table, left_out: &[String], style: TextStyle) -> Vec<String> 
     let facts = table.facts.iter().filter(|fact| !fact.value.is_empty());
     let facts: Vec<_> = facts
         .filter_map(|fact| Some(format!("{} {}", visible(fact.label.as_ref()?), layout::single(&fact.value))))
-        // A fact and the dot behind it stay on one line if they fit.
+        // A fact and the dot after it stay on one line if they fit.
         .map(|fact| fact.trim_end().to_owned())
         .map(|fact| if width(&fact) + 2 <= style.width { fact.replace(' ', NO_BREAK) } else { fact })
         .collect();
@@ -195,8 +195,8 @@ impl Pen {
         let label = width(&cell.text).min(limit.div_ceil(2));
         let guides = cell.guides.draw(limit - label, column.step);
         let used = width(&guides);
-        let room = limit - used;
-        let text = if cell.is_name { short(&cell.text, room) } else { shorten(&cell.text, room) };
+        let space = limit - used;
+        let text = if cell.is_name { short(&cell.text, space) } else { shorten(&cell.text, space) };
         (used + width(&text), self.paint(DIM, &guides) + &text)
     }
 

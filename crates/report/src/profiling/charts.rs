@@ -5,7 +5,7 @@ mod model;
 mod roofline;
 mod warmup;
 
-use laptime_analyze::{CaseId, LengthPoint, LengthSeries, Profiling, ProfilingPart, TroubleKind};
+use laptime_analyze::{CaseId, LengthPoint, LengthSeries, Profiling, ProfilingPart, TroubleKind, distinct};
 use laptime_trace::run::{AxisValue, Machine};
 
 use crate::chart::{Chart, Line, Point, charts as drawn};
@@ -24,12 +24,7 @@ pub fn charts(answer: &Profiling) -> Vec<Chart> {
     ];
     let mut charts: Vec<Chart> = all.into_iter().flatten().collect();
     // A colour means the same in every chart of a report.
-    let mut subjects: Vec<String> = Vec::new();
-    for subject in charts.iter().flat_map(Chart::subjects) {
-        if !subjects.contains(&subject) {
-            subjects.push(subject);
-        }
-    }
+    let subjects = distinct(charts.iter().flat_map(Chart::subjects));
     for chart in &mut charts {
         chart.known_subjects.clone_from(&subjects);
     }
@@ -76,8 +71,8 @@ fn subtitle(answer: &Profiling, part: &ProfilingPart, method: &str) -> String {
     let heads = common(ids(), "heads", |heads| format!("{heads} heads"));
     let size = common(ids(), "head_dim", |size| format!("of {size}"));
     let heads = heads.map(|heads| [Some(heads), size].into_iter().flatten().collect::<Vec<_>>().join(" "));
-    let text: Vec<String> = words.into_iter().chain([batch, heads]).flatten().collect();
-    if text.is_empty() { method.to_owned() } else { format!("{}; {method}", text.join(", ")) }
+    let parts: Vec<String> = words.into_iter().chain([batch, heads]).flatten().collect();
+    if parts.is_empty() { method.to_owned() } else { format!("{}; {method}", parts.join(", ")) }
 }
 
 /// The machine, if all runs of some cases share it.
@@ -152,7 +147,11 @@ mod tests {
     fn a_crossing_names_its_kind() {
         let charts = report();
         let crossover = charts.iter().find(|chart| chart.name == "crossover").unwrap();
-        let stretches: Vec<&str> = crossover.panels[0].stretches.iter().map(|stretch| stretch.label.as_str()).collect();
-        assert!(!stretches.is_empty() && stretches.iter().all(|label| label.starts_with("sparse: ")), "{stretches:?}");
+        let highlights: Vec<&str> =
+            crossover.panels[0].highlights.iter().map(|highlight| highlight.label.as_str()).collect();
+        assert!(
+            !highlights.is_empty() && highlights.iter().all(|label| label.starts_with("sparse: ")),
+            "{highlights:?}"
+        );
     }
 }

@@ -1,6 +1,6 @@
 //! The report as a document.
 
-use laptime_analyze::{KeyFinding, NamedRun, Profiling, ProfilingPart};
+use laptime_analyze::{KeyFinding, NamedRun, Profiling, ProfilingPart, distinct};
 use laptime_trace::run::{Environment, Run, Settings, Stop, WarmUp};
 
 use super::{attention_summary, charts::device_name, model_summary};
@@ -38,7 +38,7 @@ fn list(title: &str, lines: Vec<String>) -> Option<String> {
 }
 
 fn finding(finding: &KeyFinding) -> String {
-    format!("**{}**: {}", finding.rule, prose(&finding.said))
+    format!("**{}**: {}", finding.rule, prose(&finding.text))
 }
 
 /// An escaped sentence: it may contain an error message.
@@ -48,12 +48,8 @@ fn prose(sentence: &str) -> String {
 
 /// The recommendations of findings, each once.
 fn recommendations(findings: &[KeyFinding]) -> Vec<String> {
-    let mut written: Vec<String> = Vec::new();
-    for finding in findings {
-        let line = finding.next.as_ref().map(|next| format!("{} (From **{}**.)", prose(next), finding.rule));
-        written.extend(line.filter(|line| !written.contains(line)));
-    }
-    written
+    let line = |finding: &KeyFinding| Some(format!("{} (From **{}**.)", prose(finding.next.as_ref()?), finding.rule));
+    distinct(findings.iter().filter_map(line))
 }
 
 fn file_line(files: &MadeFiles) -> String {
@@ -91,7 +87,7 @@ fn of_run(named: &NamedRun, facts: &str) -> String {
     let cases = counts(named).map_or_else(String::new, |written| format!("- Cases: {written}\n"));
     let source = match named.read.run {
         Some(_) => String::new(),
-        None => format!("- Read from `{}`, which does not tell machine and method\n", named.read.folder),
+        None => format!("- Read from `{}`, which does not contain machine and method\n", named.read.folder),
     };
     format!("**{what}`{workload}`{name}**\n\n{cases}{source}{facts}")
 }
@@ -120,7 +116,7 @@ pub fn facts(run: &Run) -> Vec<Fact> {
     let facts = [
         ("Device", format!("{device}{}", memory.unwrap_or_default())),
         ("System", system),
-        ("Build", build_words(build)),
+        ("Build", listed([&build.version, &build.commit, &build.profile, &build.target])),
         ("Method", method(&run.settings)),
         ("Started", run.started.clone()),
         ("Command", if run.command.is_empty() { String::new() } else { format!("`{}`", run.command.join(" ")) }),
@@ -128,8 +124,7 @@ pub fn facts(run: &Run) -> Vec<Fact> {
     facts.into_iter().filter(|(_, value)| !value.trim().is_empty()).collect()
 }
 
-fn build_words(build: &laptime_trace::run::Build) -> String {
-    let words = [&build.version, &build.commit, &build.profile, &build.target];
+fn listed(words: [&String; 4]) -> String {
     words.into_iter().filter(|word| !word.is_empty()).cloned().collect::<Vec<_>>().join(", ")
 }
 
@@ -183,9 +178,8 @@ fn quiet(table: Option<Table>) -> Option<Table> {
 
 fn markdown(table: &Table) -> String {
     let mut text = Vec::new();
-    let style = TextStyle::plain(usize::MAX);
     // Writing to memory cannot fail.
-    let _ = write(table, Format::Md, style, &mut text);
+    let _ = write(table, Format::Md, TextStyle::plain(usize::MAX), &mut text);
     String::from_utf8_lossy(&text).into_owned()
 }
 

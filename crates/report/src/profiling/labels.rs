@@ -36,8 +36,9 @@ impl<'a> Labels<'a> {
 
     /// The other varying axes: `batch_size 4, cuda:0`; empty if there are none.
     pub(super) fn setting(&self, id: &CaseId) -> String {
-        let text = |axis: &&String| !is_in_pattern_name(&id.case, axis);
-        let axes = self.varying.iter().filter(text).filter_map(|axis| Some(word(axis, id.case.get(axis)?)));
+        // The name of a pattern includes its values. The name of a test does not count: lengths vary along a line.
+        let is_shown = |axis: &&String| *axis == "pass_type" || !id.case.is_implied(axis);
+        let axes = self.varying.iter().filter(is_shown).filter_map(|axis| Some(word(axis, id.case.get(axis)?)));
         let device = self.devices.then(|| id.device.clone());
         axes.chain(device).collect::<Vec<_>>().join(", ")
     }
@@ -47,11 +48,6 @@ impl<'a> Labels<'a> {
         let parts = [self.kind(&id.case), self.setting(id)];
         parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", ")
     }
-}
-
-/// Whether the name of a pattern includes the value. That of a test does not count: lengths vary along a line.
-fn is_in_pattern_name(case: &Case, axis: &str) -> bool {
-    axis != "pass_type" && case.is_implied(axis)
 }
 
 fn word(axis: &str, value: &AxisValue) -> String {

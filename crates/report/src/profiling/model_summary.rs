@@ -1,6 +1,6 @@
 //! Models in the columns of Nano XYZ, one row per preset, then further columns.
 
-use laptime_analyze::{CaseFigures, MeasuredFigures, Mode, Passes, Profiling, grouped};
+use laptime_analyze::{CaseFigures, MeasuredFigures, Mode, Profiling, ProfilingPart, grouped};
 use laptime_trace::run::Case;
 
 use super::attention_summary::{Together, by_series};
@@ -14,17 +14,16 @@ use crate::{Cell, Table, table::table};
 /// backward.
 pub fn model_summary(answer: &Profiling) -> Option<Table> {
     let part = &answer.models;
-    let passes = part.passes();
     let with_mode: Vec<&CaseFigures> = part.cases.iter().filter(|case| Mode::of(&case.id.case).is_some()).collect();
     let labels = Labels::of(with_mode.iter().map(|case| &case.id), &["model"]);
     let mut table = table!("model_summary", by_model(&part.cases), cases: Together<'_> => {
         let memory = |mode| {
-            let figures = of_mode(&cases, &passes, mode);
+            let figures = of_mode(&cases, part, mode);
             mean(figures.filter_map(|measured| Some(megabytes(measured.peak_bytes? as f64))))
         };
-        let latency = |mode| mean(of_mode(&cases, &passes, mode).map(|measured| measured.wall.median / 1e6));
+        let latency = |mode| mean(of_mode(&cases, part, mode).map(|measured| measured.wall.median / 1e6));
         let fact = |name| cases.measured().find_map(|measured| measured.number(name));
-        let rates = of_mode(&cases, &passes, Mode::Inference).filter_map(|measured| measured.number("tok_s"));
+        let rates = of_mode(&cases, part, Mode::Inference).filter_map(|measured| measured.number("tok_s"));
         let [cost, first_loss, last_loss] = training_cells(&cases.id.case, answer);
     } [
         ("Preset") => Cell::text(labels.kind(&cases.id.case)),
@@ -64,14 +63,11 @@ fn by_model<'a>(cases: &'a [CaseFigures]) -> Vec<Together<'a>> {
 /// The figures of one mode; forward and backward do not count if the whole step was measured.
 fn of_mode<'a>(
     cases: &'a Together<'a>,
-    passes: &'a Passes<'a>,
+    part: &'a ProfilingPart,
     mode: Mode,
 ) -> impl Iterator<Item = &'a MeasuredFigures> + Clone {
-    let is_of = move |case: &&&CaseFigures| Mode::of(&case.id.case) == Some(mode) && !passes.has_step(case);
-    let counted = cases.cases.iter().filter(move |case| match mode {
-        Mode::Training => is_of(case),
-        Mode::Inference => Mode::of(&case.id.case) == Some(mode),
-    });
+    let of_mode = cases.cases.iter().filter(move |case| Mode::of(&case.id.case) == Some(mode));
+    let counted = of_mode.filter(move |case| mode == Mode::Inference || !part.has_step(case));
     counted.filter_map(|case| case.measured.as_ref())
 }
 

@@ -1,6 +1,6 @@
 //! Calls in source code that sync with the GPU, as a table.
 
-use laptime_analyze::plural;
+use laptime_analyze::{first_few, plural};
 use laptime_audit::{Answer, Certainty, Placed, Problem, Seen, Unplaced};
 
 use super::syncs::short;
@@ -43,7 +43,9 @@ pub fn audit(answer: &Answer, listed: Listed) -> Table {
         ("in_test", "in").drop(4).shown_if(listed.tests) =>
             if site.is_test { Cell::text("test") } else { Cell::Empty },
         ("allowed", "allowed").drop(3).shown_if(listed.allowed) =>
-            Cell::from(site.allowed.as_ref().map(|reason| Cell::text(reason_or(reason)))),
+            Cell::from(site.allowed.as_ref().map(|reason| {
+                Cell::text(if reason.is_empty() { "no reason given" } else { reason.as_str() })
+            })),
         ("recorded", "recorded") => Cell::from(known.map(|seen| Cell::Count(seen.count))),
         ("waited_ms", "waited") => Cell::from(known.and_then(|seen| seen.total).map(Cell::Nanos)),
         ("waits_per_lap", "per lap").drop(1) => Cell::number(known.and_then(|seen| seen.a_lap)),
@@ -71,10 +73,6 @@ fn unplaced_row(unplaced: &Unplaced) -> Vec<Cell> {
 
 fn text(text: &str) -> Cell {
     if text.is_empty() { Cell::Empty } else { Cell::text(text) }
-}
-
-fn reason_or(reason: &str) -> String {
-    if reason.is_empty() { "no reason given".to_owned() } else { reason.to_owned() }
 }
 
 fn seen_word(seen: &Seen) -> String {
@@ -145,22 +143,17 @@ fn add_unread(table: &mut Table, unread: &[(String, Problem)]) {
         Some(line) => format!("`{path}:{line}` ({})", problem.reason),
         None => format!("`{path}` ({})", problem.reason),
     };
-    let named: Vec<String> = unread.iter().take(NAMED).map(name).collect();
-    let more = unread.len().saturating_sub(NAMED);
-    let more = if more == 0 { String::new() } else { format!(", and {more} more") };
-    table.note(format!("Not fully read: {}{more}.", named.join(", ")));
+    table.note(format!("Not fully read: {}.", first_few(unread.iter().map(name), NAMED)));
 }
 
 fn add_run(table: &mut Table, answer: &Answer) {
     let Some(unplaced) = &answer.unplaced else { return };
-    let seen = |placed: &&Placed| placed.seen.as_ref().is_some_and(|seen| seen.count > 0);
-    let (sites, waits) =
-        answer.sites.iter().filter(seen).fold((0, 0), |(sites, waits), placed| {
-            (sites + 1, waits + placed.seen.as_ref().map_or(0, |seen| seen.count))
-        });
+    let seen = || answer.sites.iter().filter_map(|placed| placed.seen.as_ref());
+    let (sites, waits) = (seen().filter(|seen| seen.count > 0).count() as u64, seen().map(|seen| seen.count).sum());
+    let is_never = |seen: &Seen| seen.count == 0 && seen.told_at.is_none();
     let never = answer.counted().filter(|placed| placed.seen.as_ref().is_some_and(is_never)).count() as u64;
     let others = unplaced.iter().fold(0, |count: u64, wait| count.saturating_add(wait.seen.count));
-    let time = answer.sites.iter().filter_map(|placed| placed.seen.as_ref()?.total).fold(0, u64::saturating_add);
+    let time = seen().filter_map(|seen| seen.total).fold(0, u64::saturating_add);
     table.machine_fact("sites_seen", Cell::Count(sites));
     table.machine_fact("sites_never_seen", Cell::Count(never));
     table.machine_fact("waits_at_sites", Cell::Count(waits));
@@ -178,10 +171,6 @@ fn add_run(table: &mut Table, answer: &Answer) {
     ));
 }
 
-fn is_never(seen: &Seen) -> bool {
-    seen.count == 0 && seen.told_at.is_none()
-}
-
 fn times(count: u64) -> String {
     match count {
         1 => "once".to_owned(),
@@ -189,27 +178,20 @@ fn times(count: u64) -> String {
     }
 }
 
-fn sites(count: u64) -> String {
-    plural(count, "site", "sites")
-}
-
 fn add_limits(table: &mut Table, answer: &Answer, counted: u64) {
     if let Some(budget) = answer.limits.budget {
+        let sites = plural(counted, "site", "sites");
         table.note(match answer.over_budget() {
-            0 => format!("Within the budget of {budget}: {}.", sites(counted)),
-            over => format!("Over the budget of {budget} by {over}: {}.", sites(counted)),
+            0 => format!("Within the budget of {budget}: {sites}."),
+            over => format!("Over the budget of {budget} by {over}: {sites}."),
         });
     }
     let Some(depth) = answer.limits.loop_depth else { return };
     let loops = plural(depth, "loop", "loops");
-    match answer.too_deep() {
-        0 => table.note(format!("No site is inside more than {loops}.")),
-        over => {
-            let first = answer.sites.iter().filter(|placed| placed.is_too_deep).take(NAMED);
-            let named: Vec<String> = first.map(|placed| format!("`{}:{}`", placed.path, placed.site.line)).collect();
-            let more = over.saturating_sub(named.len() as u64);
-            let more = if more == 0 { String::new() } else { format!(" and {more} more") };
-            table.note(format!("Inside more than {loops}: {}{more}.", named.join(", ")));
-        }
-    }
+    let too_deep = answer.sites.iter().filter(|placed| placed.is_too_deep);
+    let named = first_few(too_deep.map(|placed| format!("`{}:{}`", placed.path, placed.site.line)), NAMED);
+    table.note(match answer.too_deep() {
+        0 => format!("No site is inside more than {loops}."),
+        _ => format!("Inside more than {loops}: {named}."),
+    });
 }

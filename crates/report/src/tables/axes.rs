@@ -4,7 +4,7 @@
 
 use std::collections::HashSet;
 
-use laptime_analyze::CaseId;
+use laptime_analyze::{CaseId, distinct, first_few};
 use laptime_trace::run::AxisValue;
 
 use crate::{Cell, Column, Table};
@@ -78,12 +78,7 @@ pub(super) fn value(value: &AxisValue) -> Cell {
 impl Axes {
     /// Collects the axes of cases, in the order of the workloads. Only machines see an axis that another one implies.
     pub(super) fn of<'a>(ids: impl Iterator<Item = &'a CaseId> + Clone) -> Self {
-        let mut names: Vec<&str> = Vec::new();
-        for (axis, _) in ids.clone().flat_map(|id| id.case.values()) {
-            if !names.contains(&axis) {
-                names.push(axis);
-            }
-        }
+        let names = distinct(ids.clone().flat_map(|id| id.case.values()).map(|(axis, _)| axis));
         let axes = names.into_iter().map(|axis| Source::Axis(axis.to_owned()));
         let sources = std::iter::once(Source::Workload).chain(axes).chain([Source::Device]);
         let axis = |source: Source| {
@@ -165,15 +160,8 @@ impl Axes {
     }
 
     /// The names of several cases: the first few, and how many more.
-    pub(super) fn names<'a>(&self, ids: impl ExactSizeIterator<Item = &'a CaseId>) -> String {
-        const MOST: usize = 3;
-        let count = ids.len();
-        let names: Vec<String> =
-            ids.take(MOST).filter_map(|id| self.name(id)).map(|name| format!("`{name}`")).collect();
-        match (names.is_empty(), count.saturating_sub(MOST)) {
-            (true, _) => "the case".to_owned(),
-            (_, 0) => names.join(", "),
-            (_, more) => format!("{} and {more} more", names.join(", ")),
-        }
+    pub(super) fn names<'a>(&self, ids: impl Iterator<Item = &'a CaseId>) -> String {
+        let names = first_few(ids.filter_map(|id| self.name(id)).map(|name| format!("`{name}`")), 3);
+        if names.is_empty() { "the case".to_owned() } else { names }
     }
 }

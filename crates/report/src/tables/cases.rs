@@ -1,6 +1,8 @@
 //! The cases of a benchmark as a table.
 
-use laptime_analyze::{CaseFigures, Cases, Figures, MeasuredFigures, MetricFigures, SharedDoubt, StateFigures};
+use laptime_analyze::{
+    CaseFigures, Cases, Figures, MeasuredFigures, MetricFigures, SharedDoubt, StateFigures, distinct,
+};
 use laptime_trace::run::{Steady, StopReason};
 
 use super::axes::{self, Axes, Taken};
@@ -123,17 +125,6 @@ pub fn cases(answer: &Cases, doubts: &[SharedDoubt]) -> Table {
 /// Facts about cases that people see, with their labels.
 const SHOWN_FACTS: [(&str, &str); 2] = [("mass_kept", "mass kept"), ("output_error", "output error")];
 
-/// Each name once, in order.
-fn distinct<'a>(all: impl Iterator<Item = &'a String>) -> Vec<&'a String> {
-    let mut names: Vec<&String> = Vec::new();
-    all.for_each(|name| {
-        if !names.contains(&name) {
-            names.push(name)
-        }
-    });
-    names
-}
-
 fn metric_cells(metric: Option<&MetricFigures>) -> [Cell; 3] {
     let figures = metric.map(|metric| metric.figures);
     let interval = figures.and_then(|figures| figures.interval);
@@ -171,7 +162,7 @@ fn numerators(answer: &Cases) -> String {
     if amounts.is_empty() { String::new() } else { format!(" ({})", amounts.join(", ")) }
 }
 
-/// Explains the peaks behind `mfu` and `mbu`, if there are any.
+/// Lists the peaks used for `mfu` and `mbu`, if there are any.
 fn add_peaks(table: &mut Table, answer: &Cases) {
     let has_limits = |case: &CaseFigures| {
         let limits = case.measured.as_ref().and_then(|figures| figures.limits);

@@ -3,7 +3,7 @@
 use laptime_analyze::{ColdPart, ColdStart, ColdWork, StageShift, WarmUpRows, capital};
 
 use super::axes::Axes;
-use crate::{Cell, Column, Table, layout::OneUnit};
+use crate::{Cell, Table, layout::OneUnit, table::fields};
 
 /// A first iteration that is slower by less is not reported.
 const LEAST_SLOWER: f64 = 0.05;
@@ -16,10 +16,15 @@ pub fn cold_start(answer: &[WarmUpRows]) -> Option<Table> {
     let recorded: Vec<(&WarmUpRows, &ColdStart)> =
         answer.iter().filter_map(|case| Some((case, case.cold.as_ref()?))).collect();
     let axes = Axes::of(recorded.iter().map(|(case, _)| &case.id));
-    let mut table = axes.table("cold_start", columns());
-    for (case, start) in &recorded {
-        add_rows(&mut table, case, start, &axes);
-    }
+    let fields = fields!((work, before, first, count): (Option<ColdWork>, Cell, Cell, u64) => [
+        ("part", "cold start") => Cell::text(work.map_or("all", ColdWork::word)),
+        ("before_ms", "before") => before,
+        ("first_iteration_ms", "first iteration").in_unit_of("before_ms") => first,
+        ("count", "times") => if count > 0 { Cell::Count(count) } else { Cell::Empty },
+        ("meaning", "meaning").human_only().drop(1) => work.map(|work| Cell::text(work.meaning())).into(),
+    ]);
+    let of_case = recorded.iter().flat_map(|(case, start)| rows(start).into_iter().map(move |row| (&case.id, row)));
+    let mut table = axes.rows("cold_start", fields, of_case);
     for (case, start) in &recorded {
         let who = axes.before(&case.id);
         sentences(start).into_iter().for_each(|sentence| table.note(capital(&format!("{who}{sentence}"))));
@@ -28,35 +33,17 @@ pub fn cold_start(answer: &[WarmUpRows]) -> Option<Table> {
     (!recorded.is_empty()).then_some(table)
 }
 
-fn columns() -> Vec<Column> {
-    vec![
-        Column::new("part", "cold start"),
-        Column::new("before_ms", "before"),
-        Column::new("first_iteration_ms", "first iteration").in_unit_of("before_ms"),
-        Column::new("count", "times"),
-        Column::new("meaning", "meaning").human_only().drop(1),
-    ]
-}
-
-fn add_rows(table: &mut Table, case: &WarmUpRows, start: &ColdStart, axes: &Axes) {
-    for work in ColdWork::ALL {
+/// The parts of a cold start that occur, and all of it: before the first iteration, in it, and how often.
+fn rows(start: &ColdStart) -> Vec<(Option<ColdWork>, Cell, Cell, u64)> {
+    let part = |work: ColdWork| {
         let (before, first) = (start.before_part(work), start.beyond_part(work));
-        if before.or(first).is_none() {
-            continue;
-        }
-        let count = [before, first].into_iter().flatten().map(|part| part.count).sum::<u64>();
-        let count = Cell::from((count > 0).then_some(Cell::Count(count)));
-        let shift = |part: Option<&ColdPart>| Cell::from(part.map(|part| Cell::Shift(part.nanos)));
-        let before = Cell::from(before.map(|part| Cell::Nanos(part.nanos.unsigned_abs())));
-        table.push(row(case, axes, [Cell::text(work.word()), before, shift(first), count, Cell::text(work.meaning())]));
-    }
-    let first = Cell::from(start.beyond_ns().map(Cell::Shift));
-    let all = [Cell::text("all"), Cell::Nanos(start.before_ns), first, Cell::Empty, Cell::Empty];
-    table.push(row(case, axes, all));
-}
-
-fn row(case: &WarmUpRows, axes: &Axes, own: [Cell; 5]) -> Vec<Cell> {
-    axes.cells(&case.id).into_iter().chain(own).collect()
+        before.or(first)?;
+        let count = [before, first].into_iter().flatten().map(|part| part.count).sum();
+        let before = before.map(|part| Cell::Nanos(part.nanos.unsigned_abs()));
+        Some((Some(work), before.into(), first.map(|part| Cell::Shift(part.nanos)).into(), count))
+    };
+    let all = (None, Cell::Nanos(start.before_ns), start.beyond_ns().map(Cell::Shift).into(), 0);
+    ColdWork::ALL.into_iter().filter_map(part).chain([all]).collect()
 }
 
 /// A part in a sentence: `compiling 26 kernels`.

@@ -1,6 +1,6 @@
 //! Model cases in the columns of the benchmark of CS336 assignment 2, then further columns.
 
-use laptime_analyze::{CaseFigures, Cases, Figures, TroubleKind};
+use laptime_analyze::{CaseFigures, Cases, Figures, TroubleKind, with_pass};
 use laptime_trace::run::{AxisValue, Case};
 
 use super::axes::value;
@@ -68,8 +68,8 @@ pub fn course(answer: &Cases, parameters: &dyn Fn(&Case) -> Option<AxisValue>, a
 
 /// Lays out backward and forward passes of the same case, with the ratio of their means. None if there is no such pair.
 pub fn course_separate(answer: &Cases) -> Option<Table> {
-    let backward = answer.cases.iter().filter(|case| is_of_course(case) && pass(case) == "backward");
-    let pairs = backward.filter_map(|case| Some((with_pass(answer, case, "forward")?, case)));
+    let backward = answer.cases.iter().filter(|case| is_of_course(case) && case.pass() == "backward");
+    let pairs = backward.filter_map(|case| Some((with_pass(&answer.cases, case, "forward")?, case)));
     let table = table!("separate", pairs, (forward, backward): (&CaseFigures, &CaseFigures) => {
         let wall = |case: &CaseFigures| case.measured.as_ref().map(|measured| measured.wall);
         let (before, after) = (wall(forward), wall(backward));
@@ -93,21 +93,6 @@ pub fn course_separate(answer: &Cases) -> Option<Table> {
     (!table.rows.is_empty()).then_some(table)
 }
 
-/// The case that differs only in its pass.
-pub fn with_pass<'a>(answer: &'a Cases, case: &CaseFigures, name: &str) -> Option<&'a CaseFigures> {
-    let of_pass = ["test", "pass_type"];
-    let is_same = |other: &&CaseFigures| {
-        let values = other.id.case.values().zip(case.id.case.values());
-        let is_equal = values.into_iter().all(|(other, own)| of_pass.contains(&own.0) || other == own);
-        is_equal && other.id.device == case.id.device && pass(other) == name
-    };
-    answer.cases.iter().find(is_same)
-}
-
-fn pass(case: &CaseFigures) -> String {
-    case.id.case.get("pass_type").map(ToString::to_string).unwrap_or_default()
-}
-
 /// The same in the five columns that CS336 assignment 2 prints.
 pub fn course_summary(answer: &Cases) -> Option<Table> {
     let names = ["model size", "test", "mean (ms)", "std (ms)", "cv (%)"];
@@ -127,7 +112,7 @@ pub fn course_summary(answer: &Cases) -> Option<Table> {
 }
 
 fn is_of_course(case: &CaseFigures) -> bool {
-    case.id.case.get("model").is_some() && PASSES.contains(&pass(case).as_str())
+    case.id.case.get("model").is_some() && PASSES.contains(&case.pass().as_str())
 }
 
 fn axis(case: &CaseFigures, name: &str) -> Cell {
@@ -211,7 +196,7 @@ mod tests {
         let table = course(&laptime_analyze::cases(&results, None), &|_| Some(7.into()), asked).unwrap();
         for row in 0..2 {
             let steps = (cell(&table, row, "warmup_steps"), cell(&table, row, "measure_steps"));
-            assert_eq!(steps, (Cell::Count(5), Cell::Count(10)), "what was asked for is known");
+            assert_eq!(steps, (Cell::Count(5), Cell::Count(10)), "the requested steps are known");
         }
         assert_eq!(
             (cell(&table, 0, "error"), cell(&table, 1, "error")),
@@ -219,7 +204,7 @@ mod tests {
         );
         assert_eq!(cell(&table, 1, "reason"), Cell::text("it broke"));
         assert!(cell(&table, 0, "mean_time_ms").is_empty());
-        assert_eq!(cell(&table, 0, "num_params"), Cell::Whole(7), "the size of a model is known without a iteration");
+        assert_eq!(cell(&table, 0, "num_params"), Cell::Whole(7), "the size of a model is known without an iteration");
     }
 
     #[test]

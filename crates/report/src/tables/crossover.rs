@@ -39,6 +39,6 @@ pub fn crossovers(answer: &[Crossover]) -> Option<Table> {
 
 /// The answers of a pair, one sentence each, without a full stop.
 pub(crate) fn sentences(pair: &Crossover) -> Vec<String> {
-    let said = [pair.time_sentence(), pair.memory_sentence(), pair.alone_sentence()];
-    said.into_iter().flatten().map(|sentence| capital(&sentence)).collect()
+    let text = [pair.time_sentence(), pair.memory_sentence(), pair.alone_sentence()];
+    text.into_iter().flatten().map(|sentence| capital(&sentence)).collect()
 }

@@ -105,16 +105,15 @@ fn add_notes(table: &mut Table, findings: &[Bottleneck]) {
 
 /// Facts about the whole run.
 fn add_run(table: &mut Table, answer: &Offload) {
-    let share = |share: Option<f64>| share.map_or(Cell::Empty, Cell::Share);
     table.fact("token_ms", "token", Cell::nanos(answer.length.median));
     if let Some(rtf) = answer.rtf() {
         table.fact("rtf", "RTF", Cell::Number(rtf));
     }
     table.fact("tokens", "tokens", Cell::Count(answer.tokens.len() as u64));
     table.machine_fact("cold_tokens", Cell::Count(answer.cold as u64));
-    table.fact("async_share", "issued ahead", share(answer.async_share()));
-    table.fact("hidden", "hidden", share(answer.hidden()));
-    table.fact("gb_s", "GB/s", answer.gb_s().map_or(Cell::Empty, Cell::Number));
+    table.fact("async_share", "issued ahead", Cell::share(answer.async_share()));
+    table.fact("hidden", "hidden", Cell::share(answer.hidden()));
+    table.fact("gb_s", "GB/s", Cell::number(answer.gb_s()));
     if let Some(mode) = &answer.facts.mode {
         table.fact("mode", "mode", Cell::text(mode.clone()));
     }
@@ -125,10 +124,6 @@ fn add_run(table: &mut Table, answer: &Offload) {
     table.fact("least_ms", "lower bound", Cell::Nanos(least.with_wrap));
     table.machine_fact("least_without_wrap_ms", Cell::Nanos(least.without_wrap));
     table.machine_fact("saves_ms", Cell::Nanos(least.saves(true)));
-    add_thresholds(table, answer);
-}
-
-fn add_thresholds(table: &mut Table, answer: &Offload) {
     let limits = &answer.thresholds;
     for (key, share) in [
         ("async_good", limits.async_good),
@@ -253,23 +248,8 @@ pub fn experiment(rows: &[TrialRow], answer: &Experiment, emulated_gbps: Option<
         ("outcome", "outcome").drop(1) => Cell::text(if row.trial.is_some() { "ok" } else { "not measured" }),
     ]);
     table.fact("conclusion", "conclusion", Cell::text(answer.conclusion.words()));
-    for (key, ratio) in ratios(answer) {
-        table.machine_fact(key, ratio.map_or(Cell::Empty, Cell::Number));
-    }
-    if let Some(rate) = emulated_gbps {
-        table.fact("emulated_gbps", "emulated link (GB/s)", Cell::Number(rate));
-    }
-    for row in rows.iter().filter(|row| row.trial.is_none()) {
-        table.note(format!("`{}` could not run: {}.", row.name, row.reason.as_deref().unwrap_or("unknown reason")));
-    }
-    table.note(reasons(answer));
-    table.legend(limits(answer));
-    table
-}
-
-fn ratios(answer: &Experiment) -> [(&'static str, Option<f64>); 8] {
     let limits = &answer.limits;
-    [
+    for (key, ratio) in [
         ("overhead", answer.overhead),
         ("with_more", answer.with_more),
         ("by_copies", answer.by_copies),
@@ -278,10 +258,28 @@ fn ratios(answer: &Experiment) -> [(&'static str, Option<f64>); 8] {
         ("helps_limit", Some(limits.helps)),
         ("beyond_copies_limit", Some(limits.beyond_copies)),
         ("waits_limit", Some(limits.waits)),
-    ]
+    ] {
+        table.machine_fact(key, Cell::number(ratio));
+    }
+    if let Some(rate) = emulated_gbps {
+        table.fact("emulated_gbps", "emulated link (GB/s)", Cell::Number(rate));
+    }
+    for row in rows.iter().filter(|row| row.trial.is_none()) {
+        table.note(format!("`{}` could not run: {}.", row.name, row.reason.as_deref().unwrap_or("unknown reason")));
+    }
+    table.note(reasons(answer));
+    table.legend(format!(
+        "Overhead is minimal up to {:.2}x (or {:.0} % of waits); more layers help if the time falls to {:.2}x or less; \
+         overlap is broken if offloading costs more than {:.2}x its copies.",
+        limits.minimal,
+        100.0 * limits.waits,
+        limits.helps,
+        limits.beyond_copies
+    ));
+    table
 }
 
-/// The ratios behind a conclusion.
+/// The ratios that led to a conclusion.
 fn reasons(answer: &Experiment) -> String {
     let mut reasons: Vec<String> = Vec::new();
     reasons.extend(answer.overhead.map(|ratio| format!("a token takes {ratio:.2}x the time without offloading")));
@@ -292,19 +290,6 @@ fn reasons(answer: &Experiment) -> String {
     reasons.extend(answer.by_copies.map(|ratio| format!("offloading costs {ratio:.2}x the time of its copies")));
     let reasons = if reasons.is_empty() { "no ratio is known".to_owned() } else { reasons.join("; ") };
     format!("Conclusion: {}: {reasons}.", answer.conclusion.words())
-}
-
-/// The thresholds of the conclusion.
-fn limits(answer: &Experiment) -> String {
-    let limits = &answer.limits;
-    format!(
-        "Overhead is minimal up to {:.2}x (or {:.0} % of waits); more layers help if the time falls to {:.2}x or less; \
-         overlap is broken if offloading costs more than {:.2}x its copies.",
-        limits.minimal,
-        100.0 * limits.waits,
-        limits.helps,
-        limits.beyond_copies
-    )
 }
 
 /// Where a finding is: a line if one is known, else a span, else the device that was idle.

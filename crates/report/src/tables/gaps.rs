@@ -1,11 +1,14 @@
 //! Gaps of devices as a table: the time by cause, or the longest gaps one by one.
 
+use std::borrow::Cow;
+
 use laptime_analyze::{
-    Cause, Delay, DeviceGaps, Gaps, HostTime, LAUNCH, LongGap, Note, Part, PartKind, TURNAROUND, VerdictKind,
+    Cause, Delay, DeviceGaps, Gaps, HostTime, LAUNCH, LongGap, Note, PartKind, TURNAROUND, Verdict, VerdictKind,
 };
 
 use super::overview;
-use crate::{Cell, Column, Table, kernel_name::short, layout::single, table::table};
+use crate::layout::{counted, in_one_unit, single};
+use crate::{Cell, Table, kernel_name::short, table::table};
 
 /// Host functions that are named; the rest is summed up.
 const NAMED: usize = 6;
@@ -21,81 +24,58 @@ const WHOLE: f64 = 0.9;
 
 /// Lays out the time of each device by cause: rows that add up to its window.
 pub fn gaps(answer: &Gaps) -> Table {
-    let mut table = Table::new(
-        "parts",
-        [
-            Column::new("tree", "part").human_only(),
-            Column::new("device", "device").machine_only(),
-            Column::new("part", "part").machine_only(),
-            Column::new("doing", "doing").machine_only(),
-            Column::new("share", "share"),
-            Column::new("time_ms", "time"),
-            Column::new("count", "count"),
-            Column::new("median_ms", "median").drop(1),
-            Column::new("max_ms", "longest").in_unit_of("median_ms").drop(2),
-        ],
-    );
-    for device in &answer.devices {
-        add_device(&mut table, device, answer.devices.len() > 1);
-    }
+    let depth = usize::from(answer.devices.len() > 1);
+    let rows = answer.devices.iter().flat_map(|device| rows(device, depth).into_iter().map(move |row| (device, row)));
+    let mut table = table!("parts", rows, (device, (tree, part, doing, [share, time], count, ends)): (&DeviceGaps, Row<'_>) => [
+        ("tree", "part").human_only() => tree,
+        ("device", "device").machine_only() => Cell::text(device.name.clone()),
+        ("part", "part").machine_only() => Cell::text(part),
+        ("doing", "doing").machine_only() => doing.map(Cell::text).into(),
+        ("share", "share") => share,
+        ("time_ms", "time") => time,
+        ("count", "count") => count.map(Cell::Count).into(),
+        ("median_ms", "median").drop(1) => ends.map(|[median, _]| Cell::Nanos(median)).into(),
+        ("max_ms", "longest").in_unit_of("median_ms").drop(2) => ends.map(|[_, longest]| Cell::Nanos(longest)).into(),
+    ]);
     add_around(&mut table, answer);
     table
 }
 
-fn add_device(table: &mut Table, device: &DeviceGaps, is_one_of_many: bool) {
-    let depth = usize::from(is_one_of_many);
-    if is_one_of_many {
-        let tree = Cell::tree(0, device.name.clone(), device.name.clone());
-        let mut row = vec![tree, Cell::text(device.name.clone()), Cell::text("window"), Cell::Empty];
-        row.extend([Cell::Share(1.0), Cell::Nanos(device.window.0), Cell::Empty, Cell::Empty, Cell::Empty]);
-        table.push(row);
-    }
+/// A node of the tree, the part, what the host did, share and time, the count, and the median and longest gap.
+type Row<'a> = (Cell, &'a str, Option<&'a str>, [Cell; 2], Option<u64>, Option<[u64; 2]>);
+
+/// The parts of a device, below a row for the device if there are several.
+fn rows(device: &DeviceGaps, depth: usize) -> Vec<Row<'_>> {
+    let (name, window) = (&device.name, device.window.0);
+    let whole = (Cell::tree(0, name, name), "window", None, [Cell::Share(1.0), Cell::Nanos(window)], None, None);
+    let mut rows: Vec<Row<'_>> = (depth > 0).then_some(whole).into_iter().collect();
     for part in &device.parts {
-        table.push(part_row(device, part, depth));
+        let tree = Cell::tree(depth, part.kind.words(), part.kind.key());
+        let ends = (part.count > 0).then_some([part.median.round() as u64, part.longest.0]);
+        let times = [Cell::Share(part.share), Cell::Nanos(part.time.0)];
+        rows.push((tree, part.kind.key(), None, times, Some(part.count), ends));
         if part.kind == PartKind::Gap(Cause::Host) {
-            add_host(table, device, depth + 1);
+            rows.extend(host_rows(device, depth + 1));
         }
     }
-}
-
-fn part_row(device: &DeviceGaps, part: &Part, depth: usize) -> Vec<Cell> {
-    let stretch = |time: u64| if part.count > 0 { Cell::Nanos(time) } else { Cell::Empty };
-    vec![
-        Cell::tree(depth, part.kind.words(), part.kind.key()),
-        Cell::text(device.name.clone()),
-        Cell::text(part.kind.key()),
-        Cell::Empty,
-        Cell::Share(part.share),
-        Cell::Nanos(part.time.0),
-        Cell::Count(part.count),
-        stretch(part.median.round() as u64),
-        stretch(part.longest.0),
-    ]
+    rows
 }
 
 /// What the host did, below the part that it causes.
-fn add_host(table: &mut Table, device: &DeviceGaps, depth: usize) {
-    let row = |label: String, doing: &str, time: u64, count: Option<u64>| {
-        vec![
-            Cell::tree(depth, label, doing),
-            Cell::text(device.name.clone()),
-            Cell::text("host"),
-            Cell::text(doing),
-            Cell::Share(time as f64 / device.window.0.max(1) as f64),
-            Cell::Nanos(time),
-            Cell::from(count.map(Cell::Count)),
-            Cell::Empty,
-            Cell::Empty,
-        ]
+fn host_rows(device: &DeviceGaps, depth: usize) -> Vec<Row<'_>> {
+    let row = |label: Cow<'_, str>, doing, time: u64, count| -> Row<'_> {
+        let times = [Cell::Share(time as f64 / device.window.0.max(1) as f64), Cell::Nanos(time)];
+        (Cell::tree(depth, label, doing), "host", Some(doing), times, count, None)
     };
-    for did in device.host.iter().take(NAMED) {
-        table.push(row(short(doing(did), NAME_WIDTH).into_owned(), doing(did), did.time.0, Some(did.count)));
-    }
+    let named = device.host.iter().take(NAMED);
+    let mut rows: Vec<Row<'_>> =
+        named.map(|did| row(short(doing(did), NAME_WIDTH), doing(did), did.time.0, Some(did.count))).collect();
     let rest = device.host.get(NAMED..).unwrap_or(&[]);
     if !rest.is_empty() {
         let time = rest.iter().map(|did| did.time.0).sum();
-        table.push(row(format!("{} more", rest.len()), "(others)", time, None));
+        rows.push(row(format!("{} more", rest.len()).into(), "(others)", time, None));
     }
+    rows
 }
 
 fn doing(did: &HostTime) -> &str {
@@ -129,8 +109,7 @@ pub fn gap_list(answer: &Gaps) -> Table {
     ]);
     let more: u64 = answer.devices.iter().map(|device| device.count - device.longest.len() as u64).sum();
     if more > 0 {
-        let are = if more == 1 { "gap is" } else { "gaps are" };
-        table.note(format!("{} shorter {are} not shown.", single(&Cell::Count(more))));
+        table.note(format!("{} not shown.", counted(more, "shorter gap is", "shorter gaps are")));
     }
     add_around(&mut table, answer);
     table
@@ -223,29 +202,29 @@ fn add_facts(table: &mut Table, answer: &Gaps, device: &DeviceGaps) {
 
 fn add_launches(table: &mut Table, answer: &Gaps, device: &DeviceGaps, suffix: &str) {
     let launches = &device.launches;
-    let count = |count: u64| single(&Cell::Count(count));
+    let launched = |count: u64| counted(count, "launch", "launches");
     if launches.launches == 0 {
         table.legend(format!("The trace does not contain the launches of the work{suffix}."));
         return;
     }
     let each = launches.launched as f64 / launches.launches as f64;
-    let mut text = format!("{}{suffix}", number_of_launches(launches.launches));
+    let mut text = format!("{}{suffix}", launched(launches.launches));
     if launches.launched > launches.launches {
         text += &format!(", {each:.1} kernels and copies per launch");
     }
     // A graph that holds several laps is launched less than once per lap.
     if let (Some((least, median @ 1.0.., most)), Some((unit, _))) = (launches.per_lap, &answer.laps) {
-        let median = single(&Cell::Number(median));
-        text += &format!(", {median} per lap of `{unit}` ({} to {})", count(least), count(most));
+        let [least, most] = [least, most].map(|count| single(&Cell::Count(count)));
+        text += &format!(", {} per lap of `{unit}` ({least} to {most})", single(&Cell::Number(median)));
     }
     if launches.unknown > 0 {
-        text += &format!("; {} without a known launch", pieces(&count(launches.unknown)));
+        text += &format!("; {} without a known launch", pieces(launches.unknown));
     }
     table.legend(format!("{text}."));
     let delay = |delay: Option<Delay>, what: &str| {
         let delay = delay?;
         let [median, p95] = [delay.median, delay.p95].map(|time| single(&Cell::Nanos(time.round() as u64)));
-        Some(format!("{median} {what} (p95 {p95}, {})", number_of_launches(delay.count)))
+        Some(format!("{median} {what} (p95 {p95}, {})", launched(delay.count)))
     };
     let delays =
         [delay(launches.latency, "to an idle stream"), delay(launches.queued, "to a busy stream, queueing included")];
@@ -260,70 +239,53 @@ fn add_launches(table: &mut Table, answer: &Gaps, device: &DeviceGaps, suffix: &
     }
 }
 
-fn pieces(amount: &str) -> String {
-    let pieces = if amount == "1" { "kernel or copy" } else { "kernels and copies" };
-    format!("{amount} {pieces}")
-}
-
-fn number_of_launches(count: u64) -> String {
-    match count {
-        1 => "1 launch".to_owned(),
-        count => format!("{} launches", single(&Cell::Count(count))),
-    }
+fn pieces(count: u64) -> String {
+    counted(count, "kernel or copy", "kernels and copies")
 }
 
 fn add_idlest(table: &mut Table, device: &DeviceGaps, suffix: &str) {
     if let Some(lap) = &device.idlest {
-        let [idle, median] =
-            crate::layout::in_one_unit([Cell::Nanos(lap.idle.0), Cell::Nanos(lap.median.round() as u64)]);
-        table.note(format!("Most idle time{suffix}: {}, {idle} (median lap: {median}).", lap_name(&lap.label)));
+        let [idle, median] = in_one_unit([lap.idle.0, lap.median.round() as u64].map(Cell::Nanos));
+        // Detected laps only have a number.
+        let is_number = lap.label.bytes().all(|byte| byte.is_ascii_digit());
+        let name = if is_number { format!("lap {}", lap.label) } else { format!("`{}`", lap.label) };
+        table.note(format!("Most idle time{suffix}: {name}, {idle} (median lap: {median})."));
     }
-}
-
-/// The name of a lap in a sentence; detected laps only have a number.
-fn lap_name(label: &str) -> String {
-    let is_number = label.bytes().all(|byte| byte.is_ascii_digit());
-    if is_number { format!("lap {label}") } else { format!("`{label}`") }
 }
 
 /// The verdict in a sentence.
 fn verdict(device: &DeviceGaps, is_one_of_many: bool) -> String {
     let verdict = &device.verdict;
     let name = if is_one_of_many { format!("{}: ", device.name) } else { String::new() };
-    let figures = if verdict.kind == VerdictKind::TooLittle { too_little(device) } else { figures(device) };
-    format!("{name}{}: {figures} [{}].", verdict.meaning(), verdict.kind.id())
+    format!("{name}{}: {} [{}].", verdict.meaning(), figures(verdict), verdict.kind.id())
 }
 
-fn too_little(device: &DeviceGaps) -> String {
-    let basis = &device.verdict.basis;
-    let extent = single(&Cell::Share(basis.extent));
-    format!("{} in {extent} of the wall time", pieces(&single(&Cell::Count(basis.work))))
-}
-
-fn figures(device: &DeviceGaps) -> String {
-    let verdict = &device.verdict;
-    let busy = single(&Cell::Share(verdict.busy));
+fn figures(verdict: &Verdict) -> String {
+    let [busy, extent] = [verdict.busy, verdict.basis.extent].map(|share| single(&Cell::Share(share)));
+    if verdict.kind == VerdictKind::TooLittle {
+        return format!("{} in {extent} of the wall time", pieces(verdict.basis.work));
+    }
     let mut text = format!("kernels ran {busy} of the time");
     // The time from the first work to the last may be a small part of the trace.
     if verdict.basis.extent < WHOLE {
-        text +=
-            &format!(" between first and last work ({} of the wall time)", single(&Cell::Share(verdict.basis.extent)));
+        text += &format!(" between first and last work ({extent} of the wall time)");
     }
+    let of_rest = match verdict.kind {
+        VerdictKind::Saturated | VerdictKind::TooLittle => return text,
+        VerdictKind::Host => "was spent waiting for the host",
+        VerdictKind::Sync => "follows host syncs",
+        VerdictKind::DataLoading => "was spent in data loading",
+        VerdictKind::ColdStart => "is initialisation",
+        VerdictKind::Allocation => "was spent on allocations",
+        VerdictKind::Launch => "was spent waiting for launches",
+        VerdictKind::Copies => "was spent on copies",
+        VerdictKind::Communication => "was spent on communication",
+        VerdictKind::Streams => "was spent waiting for other streams",
+        VerdictKind::Turnaround => "is pauses between kernels",
+        VerdictKind::Unexplained => "is unexplained",
+    };
     if let Some(share) = verdict.share.map(|share| single(&Cell::Share(share))) {
-        text += &match verdict.kind {
-            VerdictKind::Saturated | VerdictKind::TooLittle => String::new(),
-            VerdictKind::Host => format!("; {share} of the rest was spent waiting for the host"),
-            VerdictKind::Sync => format!("; {share} of the rest follows host syncs"),
-            VerdictKind::DataLoading => format!("; {share} of the rest was spent in data loading"),
-            VerdictKind::ColdStart => format!("; {share} of the rest is initialisation"),
-            VerdictKind::Allocation => format!("; {share} of the rest was spent on allocations"),
-            VerdictKind::Launch => format!("; {share} of the rest was spent waiting for launches"),
-            VerdictKind::Copies => format!("; {share} of the rest was spent on copies"),
-            VerdictKind::Communication => format!("; {share} of the rest was spent on communication"),
-            VerdictKind::Streams => format!("; {share} of the rest was spent waiting for other streams"),
-            VerdictKind::Turnaround => format!("; {share} of the rest is pauses between kernels"),
-            VerdictKind::Unexplained => format!("; {share} of the rest is unexplained"),
-        };
+        text += &format!("; {share} of the rest {of_rest}");
     }
     text
 }
@@ -336,7 +298,7 @@ fn add_places(table: &mut Table, device: &DeviceGaps, is_one_of_many: bool) {
         let Some(place) = place.as_ref().filter(|place| place.time.0 as f64 >= LEAST_PLACE * idle.0 as f64) else {
             continue;
         };
-        let [time, all] = crate::layout::in_one_unit([place.time, idle].map(|time| Cell::Nanos(time.0)));
+        let [time, all] = in_one_unit([place.time, idle].map(|time| Cell::Nanos(time.0)));
         let inside = place.inside.as_ref().map_or_else(String::new, |(name, time)| {
             format!(" ({} of it in `{}`)", single(&Cell::Nanos(time.0)), short(name, NAME_WIDTH))
         });

@@ -42,7 +42,7 @@ pub use self::{
     cases::cases,
     cold_start::cold_start,
     compare::compare,
-    course::{AskedSteps, course, course_separate, course_summary, with_pass},
+    course::{AskedSteps, course, course_separate, course_summary},
     critical_path::critical_path,
     crossover::crossovers,
     diagnose::{TrialRow, diagnosis, experiment, offload_findings, offload_layers, offload_tokens},

@@ -25,14 +25,10 @@ pub fn models(answer: &Cases, doubts: &[SharedDoubt]) -> Option<Table> {
     let varying: Vec<&str> = VARYING.into_iter().filter(|axis| varies(answer, axis)).collect();
     let names =
         ["model", "size", "params", "backend", "threads"].into_iter().chain(varying.clone()).chain([TEST, "t/s"]);
-    let mut table = Table::new("models", names.map(|name| Column::new(name, name)).collect::<Vec<_>>());
-    for case in &answer.cases {
-        table.push(row(case, &varying));
-    }
-    let full = cases(answer, doubts);
-    let Table { facts, notes, warnings, mut legend, .. } = full;
-    legend.insert(0, "t/s is the mean of the iterations ± their standard deviation.".to_owned());
-    table = Table { facts, notes, warnings, legend, ..table };
+    let columns = names.map(|name| Column::new(name, name)).collect();
+    let rows = answer.cases.iter().map(|case| row(case, &varying)).collect();
+    let mut table = Table { name: "models", columns, rows, ..cases(answer, doubts) };
+    table.legend.insert(0, "t/s is the mean of the iterations ± their standard deviation.".to_owned());
     Some(table)
 }
 

@@ -29,7 +29,10 @@ pub fn add(table: &mut Table, overview: &Overview) {
         table.warn(Note::new("dropped-events", text));
     }
     if overview.open > 0 {
-        table.warn(Note::new("open-spans", open(overview.open)));
+        let (spans, count) =
+            (plural(overview.open, "span", "spans"), if overview.open == 1 { "it counts" } else { "they count" });
+        let text = format!("{spans} had no end when the recording stopped; {count} up to that moment");
+        table.warn(Note::new("open-spans", text));
     }
     for finding in &overview.findings {
         table.warn(finding.note());
@@ -50,13 +53,6 @@ pub fn key(finding: &Finding) -> String {
 fn not_recorded(overview: &Overview) -> String {
     let share = 100.0 * overview.not_recorded.0 as f64 / overview.wall.0.max(1) as f64;
     format!("recording was paused for {share:.1} % of the wall time; counts and sums leave that time out")
-}
-
-fn open(count: u64) -> String {
-    match count {
-        1 => "1 span had no end when the recording stopped; it counts up to that moment".to_owned(),
-        _ => format!("{count} spans had no end when the recording stopped; they count up to that moment"),
-    }
 }
 
 /// The smallest percentage that is printed as a number.

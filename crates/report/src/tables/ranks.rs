@@ -24,7 +24,7 @@ pub enum RanksBy {
     Call,
 }
 
-/// Rows that people see of a table that they asked for; programs see all.
+/// The most rows of a requested table that people see; programs see all.
 const MOST_ROWS: usize = 12;
 
 /// Lines of the answer with its table of collectives, on a screen of 120 columns.
@@ -36,8 +36,8 @@ const HEADER_LINES: usize = 3;
 /// How many rows fit below the answer. A note about the others needs two lines.
 fn rows_below(sentences: &[String], rows: usize) -> usize {
     let lines: usize = sentences.iter().map(|sentence| wrap(sentence, PROSE).len()).sum();
-    let room = MOST_LINES.saturating_sub(lines + HEADER_LINES).max(1);
-    if rows <= room { rows } else { room.saturating_sub(2).max(1) }
+    let space = MOST_LINES.saturating_sub(lines + HEADER_LINES).max(1);
+    if rows <= space { rows } else { space.saturating_sub(2).max(1) }
 }
 
 /// Lays out the answer in sentences with a table. Unless `is_whole`, people see ten lines, or twelve rows of another table.

@@ -4,7 +4,8 @@ use laptime_analyze::{Per, Stage, Stages};
 use laptime_trace::{DEEPEST, Nanos};
 
 use super::overview;
-use crate::{Cell, Table, figures, layout::single, table::table};
+use crate::layout::{counted, single};
+use crate::{Cell, Table, table::table};
 
 /// Which stages are shown; a note counts the rest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,6 +108,7 @@ fn add_left_out(table: &mut Table, answer: &Stages, limits: StageLimits, is_chos
         let times: Vec<Nanos> = places.map(|at| time(&answer.stages[at])).collect();
         Some((times.len() as u64, single(&Cell::Nanos(times.into_iter().max()?.0))))
     };
+    let stages_are = |count| counted(count, "stage is", "stages are");
     if let Some((count, longest)) = left_out(false) {
         let (are, all) = (stages_are(count), answer.stages.len());
         table.note(format!("{are} not shown ({longest} or less each); `--most {all}` shows all."));
@@ -115,10 +117,6 @@ fn add_left_out(table: &mut Table, answer: &Stages, limits: StageLimits, is_chos
         let (are, depth) = (stages_are(count), limits.depth);
         table.note(format!("{are} deeper than `--depth {depth}` ({longest} or less each)."));
     }
-}
-
-fn stages_are(count: u64) -> String {
-    if count == 1 { "1 stage is".to_owned() } else { format!("{} stages are", figures::count(count)) }
 }
 
 /// Laps and syncs have a suffix; machines read the column `kind`.

@@ -204,21 +204,16 @@ fn add_budget(table: &mut Table, answer: &Syncs, judged: &Judged) {
     table.machine_fact("budget_over", Cell::Count(judged.over.len() as u64));
     table.machine_fact("allowed_waits", Cell::Count(judged.allowed));
     if judged.is_kept() {
-        add_kept(table, judged);
+        let place = if judged.budget.is_per_lap { "no lap has more than" } else { "the trace has" };
+        table.note(format!("Within the budget `{}`: {place} {}.", judged.budget, amount(judged, &judged.most)));
     } else {
         add_over(table, answer, judged);
     }
-    if judged.allowed > 0 {
-        let (syncs, count) =
-            (plural(judged.allowed, "sync is", "syncs are"), if judged.allowed == 1 { "does" } else { "do" });
-        table.note(format!("{syncs} allowed by `--allow` and {count} not count."));
+    match judged.allowed {
+        0 => {}
+        1 => table.note("1 sync is allowed by `--allow` and does not count."),
+        more => table.note(format!("{more} syncs are allowed by `--allow` and do not count.")),
     }
-}
-
-fn add_kept(table: &mut Table, judged: &Judged) {
-    let place = if judged.budget.is_per_lap { "no lap has more than" } else { "the trace has" };
-    let most = amount(judged, &judged.most);
-    table.note(format!("Within the budget `{}`: {place} {most}.", judged.budget));
 }
 
 fn add_over(table: &mut Table, answer: &Syncs, judged: &Judged) {

@@ -1,6 +1,6 @@
 //! A warm-up study as a table: one row per number of warm-up iterations.
 
-use laptime_analyze::{ColdStart, ColdWork, Distance, Note, SharedDoubt, WarmUpRow, WarmUpRows};
+use laptime_analyze::{ColdPart, ColdStart, ColdWork, Distance, Note, SharedDoubt, WarmUpRow, WarmUpRows};
 
 use super::axes::{Axes, Taken};
 use super::course::cv_percent;
@@ -11,7 +11,7 @@ use crate::{Cell, Column, Table, table::fields};
 /// doubts as notes.
 pub fn warmup_study(answer: &[WarmUpRows], doubts: &[SharedDoubt]) -> Table {
     let axes = Axes::of(answer.iter().map(|case| &case.id));
-    let paid = Paid::of(answer);
+    let cold_times = cold_times(answer);
     let (mut columns, cells) = fields!((case, row): (&WarmUpRows, &WarmUpRow) => {
         let iterations = row.iterations.as_ref();
         let shift = |off: Option<Distance>| Cell::from(off.map(|off| Cell::Shift(off.nanos.round() as i64)));
@@ -32,12 +32,13 @@ pub fn warmup_study(answer: &[WarmUpRows], doubts: &[SharedDoubt]) -> Table {
         ("n", "iterations").drop(5) => Cell::from(iterations.map(|iterations| count(iterations.all.n))),
         ("processes", "processes").drop(6) => Cell::from(iterations.map(|iterations| count(iterations.processes))),
     ]);
-    columns.extend(paid.columns());
+    columns.extend(cold_times.iter().map(|(key, _)| Column::new(key.clone(), "").machine_only()));
     let of_axes = axes.columns(&mut Taken::by(&columns));
     columns.extend(of_axes);
     let mut table = Table::new("warmup_study", columns);
     for (case, row) in answer.iter().flat_map(|case| case.rows.iter().map(move |row| (case, row))) {
-        table.push([cells((case, row)), paid.cells(case.cold.as_ref()), axes.cells(&case.id)].concat());
+        let time = |(_, time): &(_, ColdTime)| Cell::from(case.cold.as_ref().and_then(time).map(Cell::Shift));
+        table.push([cells((case, row)), cold_times.iter().map(time).collect(), axes.cells(&case.id)].concat());
     }
     axes.add_common(&mut table);
     add_notes(&mut table, answer, &axes);
@@ -72,53 +73,30 @@ pub fn warmup_laps(answer: &[WarmUpRows]) -> Table {
     table
 }
 
-/// The cost of a cold start by part, for machines: the parts that at least one case has.
-struct Paid {
-    before: Vec<ColdWork>,
-    first: Vec<ColdWork>,
-}
+/// A part of the cost of a cold start, in nanoseconds.
+type ColdTime = Box<dyn Fn(&ColdStart) -> Option<i64>>;
 
-impl Paid {
-    fn of(answer: &[WarmUpRows]) -> Self {
-        let has = |part: fn(&ColdStart, ColdWork) -> bool, work: ColdWork| {
-            answer.iter().filter_map(|case| case.cold.as_ref()).any(|start| part(start, work))
+/// The cost of a cold start by part, for machines: the parts that at least one case has, with their keys.
+fn cold_times(answer: &[WarmUpRows]) -> Vec<(String, ColdTime)> {
+    type Whole = fn(&ColdStart) -> Option<i64>;
+    type Part = fn(&ColdStart, ColdWork) -> Option<&ColdPart>;
+    let places: [(&str, Whole, Part); 2] = [
+        ("cold_before", |start| i64::try_from(start.before_ns).ok(), ColdStart::before_part),
+        ("cold_first", ColdStart::beyond_ns, ColdStart::beyond_part),
+    ];
+    let mut times: Vec<(String, ColdTime)> = Vec::new();
+    for (place, whole, part) in places {
+        let has = |work: &ColdWork| {
+            answer.iter().any(|case| case.cold.as_ref().is_some_and(|start| part(start, *work).is_some()))
         };
-        let works = |part: fn(&ColdStart, ColdWork) -> bool| {
-            ColdWork::ALL.into_iter().filter(|work| has(part, *work)).collect::<Vec<_>>()
-        };
-        Self {
-            before: works(|start, work| start.before_part(work).is_some()),
-            first: works(|start, work| start.beyond_part(work).is_some()),
-        }
+        let works: Vec<ColdWork> = ColdWork::ALL.into_iter().filter(has).collect();
+        times.extend((!works.is_empty()).then(|| (format!("{place}_ms"), Box::new(whole) as ColdTime)));
+        times.extend(works.into_iter().map(|work| {
+            let time: ColdTime = Box::new(move |start| part(start, work).map(|part| part.nanos));
+            (format!("{place}_{}_ms", work.word()), time)
+        }));
     }
-
-    fn columns(&self) -> Vec<Column> {
-        let column = |key: String| Column::new(key, "").machine_only();
-        let parts = |place: &'static str, works: &[ColdWork]| {
-            let whole = (!works.is_empty()).then(|| column(format!("{place}_ms")));
-            let parts = works.iter().map(|work| column(format!("{place}_{}_ms", work.word())));
-            whole.into_iter().chain(parts).collect::<Vec<_>>()
-        };
-        let mut columns = parts("cold_before", &self.before);
-        columns.extend(parts("cold_first", &self.first));
-        columns
-    }
-
-    fn cells(&self, cold: Option<&ColdStart>) -> Vec<Cell> {
-        let shift = |nanos: Option<i64>| Cell::from(nanos.map(Cell::Shift));
-        let mut cells = Vec::new();
-        if !self.before.is_empty() {
-            cells.push(Cell::from(cold.map(|start| Cell::Nanos(start.before_ns))));
-        }
-        let before = |work: &ColdWork| shift(cold.and_then(|start| start.before_part(*work)).map(|part| part.nanos));
-        cells.extend(self.before.iter().map(before));
-        if !self.first.is_empty() {
-            cells.push(shift(cold.and_then(ColdStart::beyond_ns)));
-        }
-        let first = |work: &ColdWork| shift(cold.and_then(|start| start.beyond_part(*work)).map(|part| part.nanos));
-        cells.extend(self.first.iter().map(first));
-        cells
-    }
+    times
 }
 
 /// Notes cases without a steady state, for which rows have no reference.

@@ -25,7 +25,8 @@ pub fn waterfall(answer: &Waterfall) -> Table {
         ("b_count", "b count").drop(3) => count(step.times[1], step.counts[1]),
     ]);
     let mut table = Table::new("steps", columns);
-    let mut reached = answer.totals[0];
+    let [a, b] = answer.totals;
+    let mut reached = a;
     for step in &answer.steps {
         let before = reached;
         reached += step.change();
@@ -33,60 +34,47 @@ pub fn waterfall(answer: &Waterfall) -> Table {
         let change = reached.round() as i64 - before.round() as i64;
         table.push(cells((step, change, reached)));
     }
-    table.push(total(answer));
+    let change = Cell::Shift(b.round() as i64 - a.round() as i64);
+    let share = answer.share().map(Cell::Change).into();
+    let total =
+        [Cell::text("total"), Cell::Empty, nanos(a), nanos(b), change, share, nanos(b), Cell::Empty, Cell::Empty];
+    table.push(total);
     add_facts(&mut table, answer);
     table
 }
 
 fn count(time: Option<f64>, count: f64) -> Cell {
-    let rounded = (count * 100.0).round() / 100.0;
-    Cell::from(time.map(|_| Cell::Number(rounded)))
-}
-
-fn total(answer: &Waterfall) -> Vec<Cell> {
-    vec![
-        Cell::text("total"),
-        Cell::Empty,
-        nanos(answer.totals[0]),
-        nanos(answer.totals[1]),
-        Cell::Shift(answer.totals[1].round() as i64 - answer.totals[0].round() as i64),
-        answer.share().map(Cell::Change).into(),
-        nanos(answer.totals[1]),
-        Cell::Empty,
-        Cell::Empty,
-    ]
+    Cell::number(time.map(|_| (count * 100.0).round() / 100.0))
 }
 
 fn nanos(nanos: f64) -> Cell {
     Cell::Nanos(nanos.max(0.0).round() as u64)
 }
 
-fn shift(nanos: f64) -> Cell {
-    Cell::Shift(nanos.round() as i64)
-}
-
 fn add_facts(table: &mut Table, answer: &Waterfall) {
     for (side, of) in ["a", "b"].into_iter().zip(&answer.of) {
         table.fact(format!("{side}_of"), format!("{side} is"), Cell::text(owner(of)));
     }
-    match &answer.per {
-        Per::Lap(held) => {
-            for (side, held) in ["a", "b"].into_iter().zip(held) {
-                table.fact(format!("{side}_laps"), format!("laps of {side}"), Cell::Count(held.count));
-                table.machine_fact(format!("{side}_lap"), Cell::text(held.unit.clone()));
-            }
+    if let Per::Lap(laps) = &answer.per {
+        for (side, laps) in ["a", "b"].into_iter().zip(laps) {
+            table.fact(format!("{side}_laps"), format!("laps of {side}"), Cell::Count(laps.count));
+            table.machine_fact(format!("{side}_lap"), Cell::text(laps.unit.clone()));
         }
-        Per::Trace(_) => {}
     }
-    if let Some(sentence) = headline(answer) {
-        table.note(sentence);
-    }
-    if let Some(sentence) = kinds(answer) {
+    for sentence in [headline(answer), kinds(answer)].into_iter().flatten() {
         table.note(sentence);
     }
     table.legend(times(&answer.per));
-    add_devices(table, answer);
-    add_findings(table, answer);
+    if let Some(more @ 1..) = answer.other_devices.iter().max().copied() {
+        let more = plural(more, "more device is", "more devices are");
+        table.note(format!("{more} not shown; `--device N` chooses one."));
+    }
+    for (side, findings) in ["a", "b"].into_iter().zip(&answer.findings) {
+        for finding in findings {
+            table.warn(Note::new(finding.rule, format!("{side}: {}", finding.evidence)));
+            table.machine_fact(format!("{side}_{}", overview::key(finding)), Cell::text(finding.to_string()));
+        }
+    }
     table.legend(
         "One recording per side shows what differs, not whether the difference is reproducible; `laptime compare` of two \
          runs tests that.",
@@ -116,7 +104,8 @@ fn headline(answer: &Waterfall) -> Option<String> {
 
 fn kinds(answer: &Waterfall) -> Option<String> {
     let changed: Vec<_> = answer.kinds.iter().filter(|(_, change)| change.round() != 0.0).take(KINDS).collect();
-    let cells: [Cell; KINDS] = std::array::from_fn(|at| changed.get(at).map(|(_, change)| shift(*change)).into());
+    let shift = |(_, change): &&(_, f64)| Cell::Shift(change.round() as i64);
+    let cells: [Cell; KINDS] = std::array::from_fn(|at| changed.get(at).map(shift).into());
     let changes = in_one_unit(cells);
     let parts: Vec<String> =
         changed.iter().zip(changes).map(|((kind, _), change)| format!("{} {change}", kind.plural())).collect();
@@ -141,25 +130,6 @@ fn times(per: &Per) -> String {
             let (has, unit) = if a.is_some() { ("a", a) } else { ("b", b) };
             let unit = unit.as_ref().map_or("", |held| held.unit.as_str());
             format!("{all}, because only {has} has laps (`{unit}`); each moment counts once.")
-        }
-    }
-}
-
-fn add_devices(table: &mut Table, answer: &Waterfall) {
-    let more = answer.other_devices.iter().max().copied().unwrap_or(0);
-    if more > 0 {
-        table.note(format!(
-            "{} not shown; `--device N` chooses one.",
-            plural(more, "more device is", "more devices are")
-        ));
-    }
-}
-
-fn add_findings(table: &mut Table, answer: &Waterfall) {
-    for (side, findings) in ["a", "b"].into_iter().zip(&answer.findings) {
-        for finding in findings {
-            table.warn(Note::new(finding.rule, format!("{side}: {}", finding.evidence)));
-            table.machine_fact(format!("{side}_{}", overview::key(finding)), Cell::text(finding.to_string()));
         }
     }
 }

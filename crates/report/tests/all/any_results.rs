@@ -16,7 +16,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use unicode_width::UnicodeWidthStr;
 
-/// Names of axes and metrics, some of which the tables have columns of.
+/// Names of axes and metrics; some are also columns of the tables.
 const NAMES: [&str; 9] = ["size", "n", "device", "workload", "median_ms", "tok_s", "own_n", "a_n", "\u{1b}[31m|\n"];
 
 fn name() -> impl Strategy<Value = String> {

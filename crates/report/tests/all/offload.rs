@@ -14,7 +14,7 @@ use laptime_report::{
 };
 use laptime_trace::run::{Build, Environment, Gpu, Machine};
 
-/// Eight layers whose copies take six times as long as they compute.
+/// Eight layers whose copies take six times as long as their compute.
 fn slow_link() -> Offload {
     let sizes = Sizes {
         layers: 28,

@@ -60,7 +60,7 @@ fn written(table: &Table, format: Format, width: usize) -> String {
     String::from_utf8(out).expect("all formats are text")
 }
 
-/// Returns the cell that a field of a delimited file stands for.
+/// Returns the cell that was written as this field of a delimited file.
 fn read_back(key: &str, field: &str) -> Cell {
     let number = || field.parse::<f64>().expect("the field is a number");
     let whole = || field.parse::<u64>().expect("the field is a whole number");

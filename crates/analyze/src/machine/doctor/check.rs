@@ -258,30 +258,23 @@ pub(super) fn gpu(machine: &Machine, driver: Option<&str>, has_cuda: bool, unusa
             .meaning(format!("no usable GPU: {reason}"))
             .next("run `laptime bench matmul --device cuda`, which prints a hint");
     }
-    let (level, meaning, next) = match (gpus.is_empty(), driver, has_cuda) {
-        (false, _, true) => return Check::new("GPU", Level::Good, seen),
-        (false, _, false) => (
-            Level::Doubt,
+    let doubt = |meaning: &str, next: &str| Check::new("GPU", Level::Doubt, seen.clone()).meaning(meaning).next(next);
+    match (gpus.is_empty(), driver, has_cuda) {
+        (false, _, true) => Check::new("GPU", Level::Good, seen),
+        (false, _, false) => doubt(
             "this build has no CUDA support, so only the CPU can be used",
-            Some("`cargo build --release --features cuda`"),
+            "`cargo build --release --features cuda`",
         ),
-        (true, Some(_), _) => (
-            Level::Doubt,
-            "the driver is loaded but reports no GPU",
-            Some("check with `nvidia-smi` what the driver sees"),
-        ),
-        (true, None, true) => (
-            Level::Doubt,
+        (true, Some(_), _) => {
+            doubt("the driver is loaded but reports no GPU", "run `nvidia-smi` to see which GPUs the driver finds")
+        }
+        (true, None, true) => doubt(
             "no NVIDIA driver is loaded, so only the CPU can be measured",
-            Some("install the NVIDIA driver, or start the container with `docker run --gpus all`"),
+            "install the NVIDIA driver, or start the container with `docker run --gpus all`",
         ),
-        (true, None, false) => (
-            Level::Note,
-            "no NVIDIA driver is loaded and this build has no CUDA support, so only the CPU can be measured",
-            None,
-        ),
-    };
-    Check::new("GPU", level, seen).meaning(meaning).next_if(next.is_some(), next.unwrap_or_default())
+        (true, None, false) => Check::new("GPU", Level::Note, seen)
+            .meaning("no NVIDIA driver is loaded and this build has no CUDA support, so only the CPU can be measured"),
+    }
 }
 
 fn listed(gpus: &[&str], driver: Option<&str>) -> String {

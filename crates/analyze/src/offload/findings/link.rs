@@ -5,7 +5,7 @@ use crate::units::{per_cent, three_figures, time};
 use crate::{finding::Finding, offload::Offload};
 
 /// The time of smaller copies is mostly latency.
-pub(super) const SMALL: u64 = 4 << 20;
+const SMALL: u64 = 4 << 20;
 
 /// Either the link is slower than measured, or it is the bottleneck.
 pub(super) fn finding(seen: &Offload) -> Option<Bottleneck> {
@@ -66,9 +66,10 @@ fn limit(seen: &Offload) -> Option<Bottleneck> {
         return None;
     }
     let rate = seen.gb_s().map_or_else(String::new, |rate| {
-        let amount = amount(seen.usual.bytes);
+        let (size, unit) = if seen.usual.bytes < 1e8 { (1e6, "MB") } else { (1e9, "GB") };
+        let amount = three_figures(seen.usual.bytes / size);
         let emulated = if seen.facts.is_emulated() { ", emulated" } else { "" };
-        format!(" ({amount} at {} GB/s{emulated})", three_figures(rate))
+        format!(" ({amount} {unit} at {} GB/s{emulated})", three_figures(rate))
     });
     let finding = Finding {
         rule: "link-bound",
@@ -78,7 +79,7 @@ fn limit(seen: &Offload) -> Option<Bottleneck> {
             time(least.compute as f64),
             time(left)
         ),
-        limit: format!("{} of a token", per_cent(seen.thresholds.lost_share)),
+        limit: seen.thresholds.lost_limit(),
         meaning: "the link is the bottleneck, and prefetching cannot hide it".into(),
         next: remedies(seen, left),
     };
@@ -87,15 +88,6 @@ fn limit(seen: &Offload) -> Option<Bottleneck> {
         Severity::Bad,
         Some(left.max(seen.usual.exposed).min((seen.length.median - least.compute as f64).max(0.0))),
     ))
-}
-
-/// Bytes in a unit in which they are at least 0.1.
-fn amount(bytes: f64) -> String {
-    if bytes < 1e8 {
-        format!("{} MB", three_figures(bytes / 1e6))
-    } else {
-        format!("{} GB", three_figures(bytes / 1e9))
-    }
 }
 
 /// Ways to reduce the traffic, each with its estimated gain.

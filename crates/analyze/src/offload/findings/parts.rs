@@ -22,83 +22,43 @@ fn largest(seen: &Offload) -> Option<Bottleneck> {
         return None;
     }
     let part = |part| seen.part(part).unwrap_or(0.0);
-    let codec = part(TokenPart::AudioDecode) + part(TokenPart::SemanticEncode);
-    let waits = seen.usual.exposed + seen.usual.released;
-    let sizes = [
-        (Part::Waits, waits),
-        (Part::Compute, seen.usual.compute),
-        (Part::Diffusion, part(TokenPart::Diffusion)),
-        (Part::Codec, codec),
-        (Part::Other, part(TokenPart::Other)),
+    let steps = seen.facts.diffusion_steps.map_or_else(String::new, |steps| format!(" ({steps} now)"));
+    let parts = [
+        (
+            (seen.usual.compute, "compute-limit", "Computing the layers"),
+            "the model itself is the bottleneck, not offloading",
+            "find slow kernels with `laptime top`, and waits for the host with `laptime gaps`".to_owned(),
+        ),
+        (
+            (part(TokenPart::Diffusion), "diffusion-limit", "The diffusion head"),
+            "it is the bottleneck, not offloading",
+            format!("use fewer diffusion steps{steps}, and run them as one CUDA graph"),
+        ),
+        (
+            (
+                part(TokenPart::AudioDecode) + part(TokenPart::SemanticEncode),
+                "codec-limit",
+                "Decoding and encoding audio",
+            ),
+            "the codec is the bottleneck, not offloading",
+            "decode several tokens at once, and check that the codec runs on the GPU (`laptime top`)".to_owned(),
+        ),
+        (
+            (part(TokenPart::Other), "other-limit", "Code outside all stages"),
+            "no stage covers where the time goes",
+            "see what the host does there (`laptime gaps`, `laptime syncs`), and mark it with `stage!`".to_owned(),
+        ),
     ];
-    let (kind, size) = sizes.into_iter().max_by(|a, b| a.1.total_cmp(&b.1))?;
-    let words = kind.words(seen)?;
-    let evidence = format!(
-        "{} took {} of a token of {} ({})",
-        words.what,
-        time(size),
-        time(seen.length.median),
-        per_cent(size / seen.length.median.max(1.0))
-    );
-    let limit = format!("a token under {}", time(good));
-    Some(bad(Finding { rule: words.rule, evidence, limit, meaning: words.meaning.into(), next: words.next }, size))
-}
-
-/// A part of a token.
-#[derive(Clone, Copy)]
-enum Part {
-    Waits,
-    Compute,
-    Diffusion,
-    Codec,
-    Other,
-}
-
-/// The texts of a finding about a part.
-struct Words {
-    rule: &'static str,
-    what: &'static str,
-    meaning: &'static str,
-    next: String,
-}
-
-impl Part {
-    /// The finding about a part; waits have findings of their own.
-    fn words(self, seen: &Offload) -> Option<Words> {
-        let steps = seen.facts.diffusion_steps.map_or_else(String::new, |steps| format!(" ({steps} now)"));
-        Some(match self {
-            Self::Waits => return None,
-            Self::Compute => Words {
-                rule: "compute-limit",
-                what: "Computing the layers",
-                meaning: "the model itself is the bottleneck, not offloading",
-                next: "find slow kernels with `laptime top`, and waits for the host with `laptime gaps`".into(),
-            },
-            Self::Diffusion => Words {
-                rule: "diffusion-limit",
-                what: "The diffusion head",
-                meaning: "it is the bottleneck, not offloading",
-                next: format!("use fewer diffusion steps{steps}, and run them as one CUDA graph"),
-            },
-            Self::Codec => Words {
-                rule: "codec-limit",
-                what: "Decoding and encoding audio",
-                meaning: "the codec is the bottleneck, not offloading",
-                next: "decode several tokens at once, and check that the codec runs on the GPU (`laptime top`)".into(),
-            },
-            Self::Other => Words {
-                rule: "other-limit",
-                what: "Code outside all stages",
-                meaning: "no stage covers where the time goes",
-                next: "see what the host does there (`laptime gaps`, `laptime syncs`), and mark it with `stage!`"
-                    .into(),
-            },
-        })
+    let ((size, rule, what), meaning, next) = parts.into_iter().max_by(|a, b| a.0.0.total_cmp(&b.0.0))?;
+    // Waits have findings of their own.
+    if seen.usual.exposed + seen.usual.released > size {
+        return None;
     }
-}
-
-fn share_limit(seen: &Offload) -> String {
-    format!("{} of a token", per_cent(seen.thresholds.lost_share))
+    let (took, token) = (time(size), time(seen.length.median));
+    let share = per_cent(size / seen.length.median.max(1.0));
+    let evidence = format!("{what} took {took} of a token of {token} ({share})");
+    let limit = format!("a token under {}", time(good));
+    Some(bad(Finding { rule, evidence, limit, meaning: meaning.into(), next }, size))
 }
 
 fn stalls(seen: &Offload) -> Option<Bottleneck> {
@@ -111,7 +71,7 @@ fn stalls(seen: &Offload) -> Option<Bottleneck> {
             time(stalled),
             per_cent(share)
         ),
-        limit: share_limit(seen),
+        limit: seen.thresholds.lost_limit(),
         meaning: "memory is freed and allocated again while tokens wait".into(),
         next: "clear caches less often (`--cache-clear-interval 0` never does), and allocate before the first token"
             .into(),
@@ -130,7 +90,7 @@ fn host(seen: &Offload) -> Option<Bottleneck> {
             time(late),
             time(issuing)
         ),
-        limit: share_limit(seen),
+        limit: seen.thresholds.lost_limit(),
         meaning: "the host issues work too slowly".into(),
         next: "launch layers as CUDA graphs, and copy each layer as one block".into(),
     };

@@ -85,17 +85,12 @@ fn first_layer(seen: &Offload, first: &OffloadedLayer) -> Bottleneck {
     let counted = (seen.tokens.len() - seen.cold).max(1) as f64;
     let forwards = first.misses as f64 / counted;
     let waited = first.exposed_ns.unwrap_or(0.0);
-    let wraps = seen.facts.wraps();
-    let (severity, meaning, next) = if wraps {
-        (
-            Severity::Notable,
-            "the previous pass should have prefetched it",
-            "find out what empties the buffers between passes",
-        )
+    let (severity, meaning, next) = if seen.facts.wraps() {
+        let next = "find out what empties the buffers between passes";
+        (Severity::Notable, "the previous pass should have prefetched it", next)
     } else {
-        (Severity::Normal, "this is normal without wrap-around: no earlier layer could prefetch it", {
-            "use `--mode wrap`: the last offloaded layer then prefetches the first one of the next pass"
-        })
+        let next = "use `--mode wrap`: the last offloaded layer then prefetches the first one of the next pass";
+        (Severity::Normal, "this is normal without wrap-around: no earlier layer could prefetch it", next)
     };
     let finding = Finding {
         rule: "first-layer-not-prefetched",

@@ -57,14 +57,17 @@ fn each_answer_is_a_sentence() {
     let said = |dense: &[f64], sparse: &[f64]| only(&both(dense, sparse)).time_sentence().unwrap();
     assert_eq!(
         said(&[1.0, 4.0], &[0.5, 1.0]),
-        "`sparse` is faster than `dense` at every measured length (512 to 1024); at 1024 tokens it takes 0.25 [0.25, 0.25] times as long"
+        "`sparse` is faster than `dense` at every measured length (512 to 1024 tokens); at 1024 tokens it takes 0.25 [0.25, 0.25] times as long"
     );
     assert!(
         said(&[1.0, 2.0], &[2.0, 4.0])
-            .starts_with("`sparse` is not faster than `dense` at any measured length (512 to 1024); at")
+            .starts_with("`sparse` is not faster than `dense` at any measured length (512 to 1024 tokens); at")
     );
     let soon = said(&[1.0, 4.0], &[4.0, 8.0]);
-    assert!(soon.contains("at any measured length (512 to 1024); extrapolation suggests about 2,050 tokens"), "{soon}");
+    assert!(
+        soon.contains("at any measured length (512 to 1024 tokens); extrapolation suggests about 2,050 tokens"),
+        "{soon}"
+    );
     assert!(said(&[1.0, 2.0], &[0.5, 4.0]).starts_with("`sparse` is faster than `dense` up to 724 ["));
     let twice = said(&[1.0, 1.0, 1.0], &[2.0, 0.5, 2.0]);
     assert!(
@@ -74,7 +77,7 @@ fn each_answer_is_a_sentence() {
     let same = said(&[1.0, 2.0], &[1.0, 2.0]);
     assert!(
         same.starts_with(
-            "the difference in time between `sparse` and `dense` is unclear at every measured length (512 to 1024)"
+            "the difference in time between `sparse` and `dense` is unclear at every measured length (512 to 1024 tokens)"
         ),
         "{same}"
     );
@@ -117,7 +120,7 @@ fn lengths_with_unclear_differences_are_excluded_from_claims_about_all_lengths()
 #[test]
 fn a_crossover_requires_known_signs_at_all_longer_lengths() {
     let both_known = only(&both(&[1.0, 1.0, 4.0, 8.0], &[2.0, 1.0, 2.0, 4.0]));
-    assert!(matches!(both_known.time, Some(Answer::From(_))), "the unknown one lies between: {both_known:?}");
+    assert!(matches!(both_known.time, Some(Answer::From(_))), "the unknown one is between: {both_known:?}");
     let last_unknown = only(&both(&[1.0, 4.0, 4.0], &[2.0, 2.0, 4.0]));
     assert_eq!(last_unknown.time, Some(Answer::AtSome { less: vec![1024], more: vec![512] }));
     let said = last_unknown.time_sentence().unwrap();
@@ -135,7 +138,7 @@ fn times_without_an_interval_are_unclear() {
     let crossover = only(&results);
     assert_eq!(crossover.time, Some(Answer::Unclear));
     let said = crossover.time_sentence().unwrap();
-    assert!(said.ends_with("is unclear at every measured length (512 to 1024)"), "{said}");
+    assert!(said.ends_with("is unclear at every measured length (512 to 1024 tokens)"), "{said}");
 }
 
 #[test]

@@ -1,6 +1,4 @@
-//! A crossover in a sentence.
-
-use std::fmt;
+//! A crossover in sentences.
 
 use super::{Answer, Crossing, Crossover, Ends, Ratio};
 
@@ -17,59 +15,83 @@ impl Crossover {
 
     /// At which lengths the kind needs less memory; none if that is unknown.
     pub fn memory_sentence(&self) -> Option<String> {
-        let claim = self.sentence(self.memory.as_ref()?, &self.smaller, "smaller in memory", "larger");
-        Some(claim)
+        Some(self.sentence(self.memory.as_ref()?, &self.smaller, "smaller in memory", "larger"))
     }
 
     /// At which lengths only this kind fits into memory.
     pub fn alone_sentence(&self) -> Option<String> {
-        let lengths: Vec<String> = self.alone.iter().map(ToString::to_string).collect();
-        let (kind, base) = (&self.kind, &self.base);
-        (!lengths.is_empty()).then(|| format!("`{base}` does not fit at {} tokens, `{kind}` does", lengths.join(", ")))
+        let (kind, base, lengths) = (&self.kind, &self.base, list(&self.alone));
+        (!lengths.is_empty()).then(|| format!("`{base}` does not fit at {lengths} tokens, `{kind}` does"))
     }
 
     fn sentence(&self, answer: &Answer, points: &[Ratio], less: &str, more: &str) -> String {
-        let (kind, base) = (&self.kind, &self.base);
-        let is = format!("`{kind}` is {less} than `{base}`");
-        let is_not = format!("`{kind}` is not {less} than `{base}`");
-        let measured = measured(points);
+        let [kind, base] = [&self.kind, &self.base].map(|name| format!("`{name}`"));
+        let lengths: Vec<u64> = points.iter().map(|point| point.length).collect();
+        Words { kind: &kind, base: &base, less, more, lengths: &lengths, rounded }.sentence(answer)
+    }
+}
+
+/// What is compared over which lengths, in words.
+pub(crate) struct Words<'a> {
+    pub(crate) kind: &'a str,
+    pub(crate) base: &'a str,
+    /// `faster` or `smaller in memory`, and the opposite.
+    pub(crate) less: &'a str,
+    pub(crate) more: &'a str,
+    /// The measured lengths, shortest first.
+    pub(crate) lengths: &'a [u64],
+    /// Writes an interpolated length.
+    pub(crate) rounded: fn(f64) -> String,
+}
+
+impl Words<'_> {
+    /// The answer in a sentence, without a full stop.
+    pub(crate) fn sentence(&self, answer: &Answer) -> String {
+        let Self { kind, base, less, more, lengths, rounded } = self;
+        let is = format!("{kind} is {less} than {base}");
+        let measured = match lengths {
+            [first, .., last] => format!("{first} to {last} tokens"),
+            few => format!("{} tokens", list(few)),
+        };
+        let (what, which) =
+            if *less == "faster" { ("time", "faster one") } else { ("memory", "smaller one in memory") };
         match answer {
             Answer::Always => format!("{is} at every measured length ({measured})"),
             Answer::AtSome { less: at, more: against } => {
                 let at = match (at.as_slice(), against.as_slice()) {
-                    ([], against) => format!("`{kind}` is {more} than `{base}` at {}", list(against)),
+                    ([], against) => format!("{kind} is {more} than {base} at {}", list(against)),
                     (at, []) => format!("{is} at {}", list(at)),
                     (at, against) => format!("{is} at {}, and {more} at {}", list(at), list(against)),
                 };
                 format!("{at} tokens; at the other measured lengths the difference is unclear")
             }
-            Answer::Never { extrapolated: None } => format!("{is_not} at any measured length ({measured})"),
-            Answer::Never { extrapolated: Some(length) } => format!(
-                "{is_not} at any measured length ({measured}); extrapolation suggests about {} tokens",
-                rounded(*length)
-            ),
-            Answer::From(crossing) => format!("{is} from {} tokens on", Length { crossing, points }),
-            Answer::Until(crossing) => format!("{is} up to {} tokens and {more} beyond", Length { crossing, points }),
+            Answer::Never { extrapolated } => {
+                let suggest = |length| format!("; extrapolation suggests about {} tokens", rounded(length));
+                let suggested = extrapolated.map_or_else(String::new, suggest);
+                format!("{kind} is not {less} than {base} at any measured length ({measured}){suggested}")
+            }
+            Answer::From(crossing) => format!("{is} from {} tokens on", self.crossing(crossing)),
+            Answer::Until(crossing) => format!("{is} up to {} tokens and {more} beyond", self.crossing(crossing)),
             Answer::Several(lengths) => {
                 let lengths: Vec<String> = lengths.iter().map(|&length| rounded(length)).collect();
-                let which = if less == "faster" { "as the faster one" } else { "as the smaller one in memory" };
-                format!("`{kind}` and `{base}` swap {which} more than once, at about {} tokens", lengths.join(", "))
+                let lengths = lengths.join(", ");
+                format!("{kind} and {base} swap as the {which} more than once, at about {lengths} tokens")
             }
             Answer::Unclear => {
-                let what = if less == "faster" { "time" } else { "memory" };
-                format!(
-                    "the difference in {what} between `{kind}` and `{base}` is unclear at every measured length ({measured})"
-                )
+                let between = format!("the difference in {what} between {kind} and {base}");
+                format!("{between} is unclear at every measured length ({measured})")
             }
         }
     }
-}
 
-fn measured(points: &[Ratio]) -> String {
-    match points {
-        [] => String::new(),
-        [only] => only.length.to_string(),
-        [first, .., last] => format!("{} to {}", first.length, last.length),
+    /// A crossing with its interval: `890 [790, 1,010]`.
+    fn crossing(&self, crossing: &Crossing) -> String {
+        let length = (self.rounded)(crossing.length);
+        let Some(Ends { low, high }) = crossing.ends else { return length };
+        let [first, last] = [self.lengths.first(), self.lengths.last()].map(|length| length.copied().unwrap_or(0));
+        let low = low.map_or_else(|| format!("below {first}"), self.rounded);
+        let high = high.map_or_else(|| format!("beyond {last}"), self.rounded);
+        format!("{length} [{low}, {high}]")
     }
 }
 
@@ -84,37 +106,14 @@ pub(crate) fn list(lengths: &[u64]) -> String {
     lengths.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// A crossing with its interval.
-struct Length<'a> {
-    crossing: &'a Crossing,
-    points: &'a [Ratio],
-}
-
-impl fmt::Display for Length<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&rounded(self.crossing.length))?;
-        let Some(Ends { low, high }) = self.crossing.ends else { return Ok(()) };
-        let ends = [self.points.first(), self.points.last()].map(|point| point.map_or(0, |point| point.length));
-        let low = low.map_or_else(|| format!("below {}", ends[0]), rounded);
-        let high = high.map_or_else(|| format!("beyond {}", ends[1]), rounded);
-        write!(f, " [{low}, {high}]")
-    }
-}
-
 /// An interpolated length, in three figures: `1,300`.
 fn rounded(length: f64) -> String {
+    fn thousands(number: u64) -> String {
+        if number < 1000 { number.to_string() } else { format!("{},{:03}", thousands(number / 1000), number % 1000) }
+    }
     let digits = length.max(1.0).log10().floor() as i32;
     let step = 10_f64.powi((digits - 2).max(0));
-    let whole = ((length / step).round() * step) as u64;
-    let text = whole.to_string();
-    let mut grouped = String::new();
-    for (at, digit) in text.chars().enumerate() {
-        if at > 0 && (text.len() - at).is_multiple_of(3) {
-            grouped.push(',');
-        }
-        grouped.push(digit);
-    }
-    grouped
+    thousands(((length / step).round() * step) as u64)
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The key findings of a report, each with an optional recommendation.
 
 use super::{ColdRun, Part, Profiling, RUN_AXIS};
-use crate::by_case::{CaseId, Trouble, TroubleKind};
+use crate::by_case::{CaseId, Trouble, TroubleKind, grouped};
 use crate::cases::{CaseFigures, MeasuredFigures};
 use crate::crossover::{Answer, Crossover, words::list};
 use crate::doubts::{SharedDoubt, Varying};
@@ -18,19 +18,19 @@ pub struct KeyFinding {
     /// The id that `laptime explain` takes, in kebab case.
     pub rule: &'static str,
     /// What was seen: whole sentences.
-    pub said: String,
+    pub text: String,
     /// What to do, if something is to be done: a whole sentence.
     pub next: Option<String>,
 }
 
 impl KeyFinding {
-    fn new(rule: &'static str, said: impl Into<String>, next: Option<String>) -> Self {
-        Self { rule, said: said.into(), next }
+    fn new(rule: &'static str, text: impl Into<String>, next: Option<String>) -> Self {
+        Self { rule, text: text.into(), next }
     }
 
     fn of(finding: &Finding) -> Self {
-        let said = format!("{}; {}.", finding.evidence, finding.meaning);
-        Self::new(finding.rule, said, Some(format!("{}.", capital(&finding.next))))
+        let text = format!("{}; {}.", finding.evidence, finding.meaning);
+        Self::new(finding.rule, text, Some(format!("{}.", capital(&finding.next))))
     }
 }
 
@@ -73,20 +73,16 @@ fn doubt(name: &str, shared: &SharedDoubt) -> KeyFinding {
     KeyFinding::new(id, format!("Run of `{name}`: {shared}."), remedy)
 }
 
-/// The axes in which a pair differs from the others of its part.
-fn pair_name(pair: &Crossover, part: &Part) -> String {
-    let name = Varying::of(part.crossovers.iter().map(|pair| &pair.id)).name(&pair.id);
-    name.map_or_else(String::new, |name| format!("`{name}`: "))
-}
-
 fn crossover(pair: &Crossover, part: &Part) -> Vec<KeyFinding> {
-    let name = pair_name(pair, part);
-    let said = |sentence: String| format!("{name}{}.", capital(&sentence));
-    let time = pair.time_sentence().map(|sentence| KeyFinding::new("crossover", said(sentence), faster(pair)));
-    let memory = pair.memory_sentence().map(|sentence| KeyFinding::new("crossover-memory", said(sentence), None));
+    // The axes in which the pair differs from the others of its part.
+    let name = Varying::of(part.crossovers.iter().map(|pair| &pair.id)).name(&pair.id);
+    let name = name.map_or_else(String::new, |name| format!("`{name}`: "));
+    let text = |sentence: String| format!("{name}{}.", capital(&sentence));
+    let time = pair.time_sentence().map(|sentence| KeyFinding::new("crossover", text(sentence), faster(pair)));
+    let memory = pair.memory_sentence().map(|sentence| KeyFinding::new("crossover-memory", text(sentence), None));
     let alone = pair.alone_sentence().map(|sentence| {
         let next = format!("Use `{}` where `{}` does not fit.", pair.kind, pair.base);
-        KeyFinding::new("only-one-fits", said(sentence), Some(next))
+        KeyFinding::new("only-one-fits", text(sentence), Some(next))
     });
     [time, memory, alone].into_iter().flatten().collect()
 }
@@ -95,77 +91,71 @@ fn crossover(pair: &Crossover, part: &Part) -> Vec<KeyFinding> {
 fn faster(pair: &Crossover) -> Option<String> {
     let (kind, base) = (&pair.kind, &pair.base);
     let longest = pair.faster.last()?.length;
-    match pair.time.as_ref()? {
-        Answer::Always => Some(format!("For time, use `{kind}` at the lengths measured.")),
-        Answer::AtSome { less, more } => Some(match (less.as_slice(), more.as_slice()) {
-            ([], more) => {
-                format!("For time, use `{base}` at {} tokens; at other lengths the difference is unclear.", list(more))
-            }
-            (less, []) => {
-                format!("For time, use `{kind}` at {} tokens; at other lengths the difference is unclear.", list(less))
-            }
-            (less, more) => format!("For time, use `{kind}` at {} tokens and `{base}` at {}.", list(less), list(more)),
-        }),
-        Answer::Never { .. } => Some(format!("For time, use `{base}`, not `{kind}`, up to {longest} tokens.")),
-        Answer::From(crossing) => {
-            Some(format!("For time, use `{base}` below about {:.0} tokens and `{kind}` above.", crossing.length))
+    let some = |kind: &str, at: &[u64]| {
+        format!("For time, use `{kind}` at {} tokens; at other lengths the difference is unclear.", list(at))
+    };
+    let below = |below: &str, length: f64, above: &str| {
+        format!("For time, use `{below}` below about {length:.0} tokens and `{above}` above.")
+    };
+    Some(match pair.time.as_ref()? {
+        Answer::Always => format!("For time, use `{kind}` at the lengths measured."),
+        Answer::AtSome { less, more } if less.is_empty() => some(base, more),
+        Answer::AtSome { less, more } if more.is_empty() => some(kind, less),
+        Answer::AtSome { less, more } => {
+            format!("For time, use `{kind}` at {} tokens and `{base}` at {}.", list(less), list(more))
         }
-        Answer::Until(crossing) => {
-            Some(format!("For time, use `{kind}` below about {:.0} tokens and `{base}` above.", crossing.length))
-        }
+        Answer::Never { .. } => format!("For time, use `{base}`, not `{kind}`, up to {longest} tokens."),
+        Answer::From(crossing) => below(base, crossing.length, kind),
+        Answer::Until(crossing) => below(kind, crossing.length, base),
         Answer::Several(_) | Answer::Unclear => {
-            Some(format!("Measure `{kind}` and `{base}` in more processes (`--runs 10`) before choosing."))
+            format!("Measure `{kind}` and `{base}` in more processes (`--runs 10`) before choosing.")
         }
-    }
+    })
 }
 
 /// How time and memory grow: one sentence for all series of a part.
 fn growth(part: &Part) -> Option<KeyFinding> {
     let varying = Varying::of(part.scaling.series.iter().map(|series| &series.id));
-    let text: Vec<String> = part.scaling.series.iter().filter_map(|series| grown(series, &varying)).collect();
+    let grown: Vec<String> = part.scaling.series.iter().filter_map(|series| grown(series, &varying)).collect();
     let workload = part.scaling.series.first().map_or("", |series| &series.id.workload);
-    let said = format!("Time and peak memory of `{workload}` grow with the length N: {}.", text.join("; "));
-    (!text.is_empty()).then(|| KeyFinding::new("growth", said, None))
+    let text = format!("Time and peak memory of `{workload}` grow with the length N: {}.", grown.join("; "));
+    (!grown.is_empty()).then(|| KeyFinding::new("growth", text, None))
 }
 
 fn grown(series: &ScalingSeries, varying: &Varying) -> Option<String> {
-    let text = |exponent: Exponent| {
+    let power = |exponent: Exponent| {
         let ends = exponent.interval.map_or_else(String::new, |ends| format!(" [{:.2}, {:.2}]", ends.low, ends.high));
         format!("N^{:.2}{ends}", exponent.value)
     };
     let memory = series.memory.overall.or(series.memory.last);
     let name = varying.name(&series.id).map_or_else(String::new, |name| format!("`{name}` "));
     let time = match series.time_exponent() {
-        Some(time) if time.interval.is_some_and(|ends| !ends.contains(0.0)) => format!("{} in time", text(time)),
+        Some(time) if time.interval.is_some_and(|ends| !ends.contains(0.0)) => format!("{} in time", power(time)),
         _ => "unclear in time".to_owned(),
     };
-    let memory = memory.map_or_else(String::new, |memory| format!(" and {} in memory", text(memory)));
+    let memory = memory.map_or_else(String::new, |memory| format!(" and {} in memory", power(memory)));
     let (from, to) = (series.lengths.first()?, series.lengths.last()?);
     Some(format!("{name}{time}{memory} ({from} to {to} tokens)"))
 }
 
 /// What sparse patterns leave out on random inputs.
 fn quality(part: &Part) -> Option<KeyFinding> {
+    let is_sparse = |measured: &MeasuredFigures| measured.number("sparsity").is_some_and(|share| share > 0.0);
     let range = |name: &str| {
-        let sparse =
-            part.measured().filter(|(_, measured)| measured.number("sparsity").is_some_and(|share| share > 0.0));
-        let known: Vec<f64> = sparse.filter_map(|(_, measured)| measured.number(name)).collect();
-        let least = known.iter().copied().reduce(f64::min)?;
-        Some((least, known.iter().copied().reduce(f64::max)?))
+        let sparse = part.measured().filter(|(_, measured)| is_sparse(measured));
+        let known = sparse.filter_map(|(_, measured)| measured.number(name));
+        let (least, most) = (known.clone().reduce(f64::min)?, known.reduce(f64::max)?);
+        Some(from_to(per_cent(least), per_cent(most)))
     };
-    let mut parts = Vec::new();
-    if let Some((least, most)) = range("sparsity") {
-        parts.push(format!("skip {} of the causal entries", from_to(per_cent(least), per_cent(most))));
-    }
-    if let Some((least, most)) = range("mass_kept") {
-        parts.push(format!("keep {} of the softmax mass", from_to(per_cent(least), per_cent(most))));
-    }
-    if let Some((least, most)) = range("output_error") {
-        parts.push(format!("change the output by {}", from_to(per_cent(least), per_cent(most))));
-    }
-    let said = format!("Sparse patterns {}, on random inputs.", parts.join(", "));
+    let parts = [
+        range("sparsity").map(|range| format!("skip {range} of the causal entries")),
+        range("mass_kept").map(|range| format!("keep {range} of the softmax mass")),
+        range("output_error").map(|range| format!("change the output by {range}")),
+    ];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    let text = format!("Sparse patterns {}, on random inputs.", parts.join(", "));
     let next = "Evaluate a pattern on a trained model: random inputs spread attention over all positions.";
-    (!parts.is_empty()).then(|| KeyFinding::new("quality", said, Some(next.to_owned())))
+    (!parts.is_empty()).then(|| KeyFinding::new("quality", text, Some(next.to_owned())))
 }
 
 /// A range in words; one figure if both ends read the same.
@@ -178,23 +168,23 @@ fn training(part: &Part) -> Option<KeyFinding> {
     let least = costs.iter().min_by(|one, other| one.ratio.total_cmp(&other.ratio))?;
     let most = costs.iter().max_by(|one, other| one.ratio.total_cmp(&other.ratio))?;
     let range = from_to(three_figures(least.ratio), three_figures(most.ratio));
-    let said =
+    let text =
         format!("A training step takes {range} times as long as inference of the same case, with 3 times the FLOPs.");
-    Some(KeyFinding::new("training-cost", said, None))
+    Some(KeyFinding::new("training-cost", text, None))
 }
 
 fn losses(part: &Part) -> Vec<KeyFinding> {
-    let text = |curve: super::LossCurve| {
+    let finding = |curve: super::LossCurve| {
         let [first, .., last] = curve.losses.as_slice() else { return None };
         let model = curve.case.get("model").map(ToString::to_string).unwrap_or_default();
         let verb = if last < first { "fell" } else { "did not fall: it changed" };
         let steps = curve.losses.len();
-        let said =
+        let text =
             format!("The loss of `{model}` {verb} from {first:.3} to {last:.3} over {steps} steps on one batch.");
         let next = "Check the learning rate and the gradients: training on one batch should reduce its loss.";
-        Some(KeyFinding::new("loss", said, (last >= first).then(|| next.to_owned())))
+        Some(KeyFinding::new("loss", text, (last >= first).then(|| next.to_owned())))
     };
-    part.loss_curves().into_iter().filter_map(text).collect()
+    part.loss_curves().into_iter().filter_map(finding).collect()
 }
 
 /// The cases nearest to the hardware limit and furthest from it.
@@ -204,7 +194,7 @@ fn limits(part: &Part) -> Option<KeyFinding> {
     known.sort_by(|one, other| one.0.total_cmp(&other.0));
     let ((least, nearest), (most, furthest)) = (*known.first()?, *known.last()?);
     let names = Names::of(part);
-    let said = if known.len() == 1 {
+    let text = if known.len() == 1 {
         format!("{} takes {} times the hardware limit.", names.of_case(nearest), three_figures(least))
     } else {
         format!(
@@ -220,15 +210,15 @@ fn limits(part: &Part) -> Option<KeyFinding> {
         let workload = &furthest.id.workload;
         format!("See where the time of {case} goes: `laptime profile {workload} …`.")
     });
-    Some(KeyFinding::new("hardware-limit", capital(&said), next))
+    Some(KeyFinding::new("hardware-limit", capital(&text), next))
 }
 
 fn memory(part: &Part) -> Option<KeyFinding> {
     let peak = |(case, measured): (_, &MeasuredFigures)| Some((measured.peak_bytes?, case));
     let (bytes, case): (u64, &CaseFigures) = part.measured().filter_map(peak).max_by_key(|(bytes, _)| *bytes)?;
     let (name, workload) = (Names::of(part).of_case(case), &case.id.workload);
-    let said = format!("The largest peak memory of `{workload}` is {} ({name}).", mib(bytes));
-    Some(KeyFinding::new("peak-memory", said, None))
+    let text = format!("The largest peak memory of `{workload}` is {} ({name}).", mib(bytes));
+    Some(KeyFinding::new("peak-memory", text, None))
 }
 
 fn mib(bytes: u64) -> String {
@@ -238,35 +228,23 @@ fn mib(bytes: u64) -> String {
 /// Cases that ran out of memory, failed, were skipped or interrupted.
 fn troubles(part: &Part) -> Vec<KeyFinding> {
     let names = Names::of(part);
-    let of_word = |word: &'static str| {
-        let troubled = part.cases.iter().filter_map(move |case| {
-            let first = case.troubles.iter().find(|trouble| trouble.kind.word() == word)?;
-            Some((case, first))
-        });
-        troubled.collect::<Vec<(&CaseFigures, &Trouble)>>()
-    };
-    let next = |word: &str, is_model: bool| match word {
-        "out_of_memory" if is_model => {
-            Some("Find the largest batch that fits: `laptime bench model … --fit batch`.".to_owned())
-        }
-        "out_of_memory" => {
-            Some("Use shorter sequences, smaller batches, or an attention that does not store scores.".to_owned())
-        }
-        "failed" => Some("Look at `errors` of the failed cases in `results.jsonl`.".to_owned()),
+    let next = |id: &str, is_model: bool| match id {
+        "out-of-memory" if is_model => Some("Find the largest batch that fits: `laptime bench model … --fit batch`."),
+        "out-of-memory" => Some("Use shorter sequences, smaller batches, or an attention that does not store scores."),
+        "failed" => Some("Look at `errors` of the failed cases in `results.jsonl`."),
         _ => None,
     };
-    let text = |word: &'static str| {
-        let found = of_word(word);
-        let (case, first) = *found.first()?;
-        let said = trouble_sentence(&names, case, first, found.len());
-        Some(KeyFinding::new(id(word), said, next(word, case.id.case.get("model").is_some())))
+    let finding = |(id, word): (&'static str, &str)| {
+        let is_of_word = |trouble: &&Trouble| trouble.kind.word() == word;
+        let mut troubled =
+            part.cases.iter().filter_map(|case| Some((case, case.troubles.iter().find(is_of_word)?))).peekable();
+        let (case, first) = *troubled.peek()?;
+        let text = trouble_sentence(&names, case, first, troubled.count());
+        let next = next(id, case.id.case.get("model").is_some());
+        Some(KeyFinding::new(id, text, next.map(str::to_owned)))
     };
-    ["out_of_memory", "failed", "skipped", "interrupted"].into_iter().filter_map(text).collect()
-}
-
-/// The id of an outcome.
-fn id(word: &'static str) -> &'static str {
-    if word == "out_of_memory" { "out-of-memory" } else { word }
+    let words = [("out-of-memory", "out_of_memory"), ("failed", "failed"), ("skipped", "skipped")];
+    words.into_iter().chain([("interrupted", "interrupted")]).filter_map(finding).collect()
 }
 
 fn trouble_sentence(names: &Names, case: &CaseFigures, trouble: &Trouble, count: usize) -> String {
@@ -292,16 +270,9 @@ fn trouble_sentence(names: &Names, case: &CaseFigures, trouble: &Trouble, count:
 fn longest(runs: &[ColdRun]) -> Vec<&ColdRun> {
     let cases =
         |run: &ColdRun| -> Vec<String> { run.warmups.iter().map(|case| case.id.without(&[RUN_AXIS]).key()).collect() };
-    let mut found: Vec<(Vec<String>, &ColdRun)> = Vec::new();
-    for run in runs {
-        let own = cases(run);
-        match found.iter_mut().find(|(known, _)| *known == own) {
-            Some((_, known)) if known.not_counted < run.not_counted => *known = run,
-            Some(_) => {}
-            None => found.push((own, run)),
-        }
-    }
-    found.into_iter().map(|(_, run)| run).collect()
+    let groups = grouped(runs.iter().map(|run| (cases(run), run))).into_iter();
+    // The first of several.
+    groups.filter_map(|(_, runs)| runs.into_iter().rev().max_by_key(|run| run.not_counted)).collect()
 }
 
 fn warm_up(cold: &ColdRun) -> Option<KeyFinding> {
@@ -315,15 +286,15 @@ fn warm_up(cold: &ColdRun) -> Option<KeyFinding> {
 fn first_iterations(case: &WarmUp, varying: &Varying) -> Option<String> {
     let advice = case.advice()?.to_string();
     let advice = advice.split(" Try: ").next().unwrap_or_default();
-    let (of, said) = match varying.name(&case.id) {
+    let (of, text) = match varying.name(&case.id) {
         Some(name) => (format!(" of `{name}`"), format!("`{name}`: {advice}")),
         None => (String::new(), capital(advice)),
     };
     let first = case.processes.first().and_then(|process| process.iterations_ns.first());
     let steady = case.processes.iter().find_map(|process| process.steady_ns);
-    let Some((first, steady)) = first.zip(steady) else { return Some(said) };
+    let Some((first, steady)) = first.zip(steady) else { return Some(text) };
     let (first, steady) = (time(*first as f64), time(steady));
-    Some(format!("The first iteration{of} in a fresh process took {first}, the steady state is {steady}. {said}"))
+    Some(format!("The first iteration{of} in a fresh process took {first}, the steady state is {steady}. {text}"))
 }
 
 /// Names of the cases of a part, by the axes in which they differ.

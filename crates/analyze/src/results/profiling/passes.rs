@@ -1,12 +1,9 @@
 //! Models: inference and training passes, the cost of training, and the loss.
 
-use std::collections::HashMap;
-
 use laptime_trace::run::{AxisValue, Case, CaseResult};
 
 use super::Part;
-use crate::cases::CaseFigures;
-use crate::series::LENGTH;
+use crate::{by_case::grouped, cases::CaseFigures, series::LENGTH};
 
 laptime_trace::words! {
     /// The purpose of a pass.
@@ -50,70 +47,55 @@ pub struct LossCurve {
     pub losses: Vec<f64>,
 }
 
-/// The cases of a part by their other axes and their pass.
-pub struct Passes<'a> {
-    cases: HashMap<(String, String), &'a CaseFigures>,
+impl CaseFigures {
+    /// The pass of a model case; empty for other cases.
+    pub fn pass(&self) -> String {
+        self.id.case.get("pass_type").map(ToString::to_string).unwrap_or_default()
+    }
 }
 
-impl<'a> Passes<'a> {
-    /// The case that differs only in its pass.
-    pub fn twin(&self, case: &CaseFigures, pass: &str) -> Option<&'a CaseFigures> {
-        self.cases.get(&(rest(case), pass.to_owned())).copied()
+/// The case that differs only in its pass.
+pub fn with_pass<'a>(cases: &'a [CaseFigures], case: &CaseFigures, pass: &str) -> Option<&'a CaseFigures> {
+    fn rest(case: &CaseFigures) -> impl Iterator<Item = (&str, &AxisValue)> {
+        case.id.case.values().filter(|(axis, _)| !["test", "pass_type"].contains(axis))
     }
-
-    /// Whether a case is part of a step that was measured too.
-    pub fn has_step(&self, case: &CaseFigures) -> bool {
-        pass(case) != "step" && self.twin(case, "step").is_some_and(|step| step.measured.is_some())
-    }
+    let is_same = |other: &&CaseFigures| other.id.device == case.id.device && rest(other).eq(rest(case));
+    cases.iter().filter(is_same).find(|other| other.pass() == pass)
 }
 
 impl Part {
-    /// The cases by their other axes and their pass.
-    pub fn passes(&self) -> Passes<'_> {
-        Passes { cases: self.cases.iter().map(|case| ((rest(case), pass(case)), case)).collect() }
+    /// Whether a case is part of a step that was measured too.
+    pub fn has_step(&self, case: &CaseFigures) -> bool {
+        case.pass() != "step" && with_pass(&self.cases, case, "step").is_some_and(|step| step.measured.is_some())
     }
 
     /// The cost of training relative to inference of the same case: the whole step if it was measured, else forward and
     /// backward.
     pub fn training_costs(&self) -> Vec<TrainingCost> {
-        let passes = self.passes();
         let trained = self.cases.iter().filter(|case| Mode::of(&case.id.case) == Some(Mode::Training));
-        trained.filter(|case| !passes.has_step(case)).filter_map(|case| training_cost(&passes, case)).collect()
+        trained.filter(|case| !self.has_step(case)).filter_map(|case| training_cost(&self.cases, case)).collect()
     }
 
     /// The losses of whole steps, at the greatest length of each model.
     pub fn loss_curves(&self) -> Vec<LossCurve> {
-        let mut curves: Vec<(String, i64, LossCurve)> = Vec::new();
-        for result in self.results.iter().filter(|result| is_first_step(result)) {
-            let Some(losses) = losses(result) else { continue };
-            let length = result.case.int(LENGTH).unwrap_or(0);
-            let key = rest_of(result);
-            let curve = LossCurve { case: result.case.clone(), losses };
-            match curves.iter_mut().find(|(known, _, _)| *known == key) {
-                Some(known) if known.1 < length => *known = (key, length, curve),
-                Some(_) => {}
-                None => curves.push((key, length, curve)),
-            }
-        }
-        curves.into_iter().map(|(_, _, curve)| curve).collect()
+        let curve = |result: &CaseResult| {
+            let curve = LossCurve { case: result.case.clone(), losses: losses(result)? };
+            Some((rest_of(result), (result.case.int(LENGTH).unwrap_or(0), curve)))
+        };
+        let curves = grouped(self.results.iter().filter(|result| is_first_step(result)).filter_map(curve));
+        // The first of several at the greatest length.
+        let longest =
+            |(_, curves): (_, Vec<(i64, LossCurve)>)| curves.into_iter().rev().max_by_key(|(length, _)| *length);
+        curves.into_iter().filter_map(longest).map(|(_, curve)| curve).collect()
     }
 }
 
-fn training_cost(passes: &Passes<'_>, case: &CaseFigures) -> Option<TrainingCost> {
-    let forward = ["forward", "prefill", "inference"].iter().find_map(|pass| passes.twin(case, pass))?;
+fn training_cost(cases: &[CaseFigures], case: &CaseFigures) -> Option<TrainingCost> {
+    let forward = ["forward", "prefill", "inference"].iter().find_map(|pass| with_pass(cases, case, pass))?;
     let (own, forward) = (case.measured.as_ref()?.wall.median, forward.measured.as_ref()?.wall.median);
     let ratio = Some(own / forward).filter(|ratio| ratio.is_finite())?;
     let length = u64::try_from(case.id.case.int(LENGTH).ok()?).ok()?;
     Some(TrainingCost { case: case.id.case.clone(), length, ratio })
-}
-
-/// What a case has in common with those of other passes.
-fn rest(case: &CaseFigures) -> String {
-    case.id.without(&["pass_type", "test"]).key()
-}
-
-fn pass(case: &CaseFigures) -> String {
-    case.id.case.get("pass_type").map(ToString::to_string).unwrap_or_default()
 }
 
 fn is_first_step(result: &CaseResult) -> bool {

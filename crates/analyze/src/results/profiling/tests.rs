@@ -1,6 +1,6 @@
 use laptime_trace::run::{
-    Better, Build, Depth, Environment, Fact, Machine, Measured, Metric, Outcome, SCHEMA, Stop, StopReason, Timing,
-    WarmUp,
+    Better, Build, Depth, Environment, Fact, Machine, Measured, Metric, Outcome, SCHEMA, Settings, Stop, StopReason,
+    Timing, WarmUp,
 };
 
 use super::*;
@@ -10,19 +10,19 @@ fn result(workload: &str, values: &[(&str, AxisValue)], outcome: Outcome) -> Cas
     CaseResult::new(workload, "cpu", case, 0, "", outcome)
 }
 
-fn took(nanos: u64) -> Outcome {
+fn timed(nanos: u64) -> Outcome {
     let wall_ns = (0..20).map(|iteration| nanos + nanos * (iteration % 5) / 500).collect();
     let stopped = StopReason::Iterations(20);
     Outcome::Measured(Measured { wall_ns, stopped, peak_bytes: Some(1 << 20), ..Measured::default() })
 }
 
 fn attention(kind: &str, length: i64, nanos: u64) -> CaseResult {
-    result("attention", &[("attention", kind.into()), ("seq_len", length.into())], took(nanos))
+    result("attention", &[("attention", kind.into()), ("seq_len", length.into())], timed(nanos))
 }
 
 fn model(pass: &str, nanos: u64, losses: &[f64]) -> CaseResult {
     let values = [("model", "tiny".into()), ("pass_type", pass.into()), ("seq_len", 512.into())];
-    let mut outcome = took(nanos);
+    let mut outcome = timed(nanos);
     if let Outcome::Measured(measured) = &mut outcome {
         let values = losses.iter().copied().map(Some).collect();
         measured.metrics.push(Metric { name: "loss".to_owned(), better: Better::Lower, values });
@@ -95,9 +95,9 @@ fn runs_of_one_workload_are_named_by_their_differences() {
 #[test]
 fn equal_runs_without_a_common_case_share_a_name() {
     let one = |kind: &str, nanos| read(kind, Some(run("attention", "1", kind)), vec![attention(kind, 512, nanos)]);
-    let text = profiling(vec![one("dense", 1000), one("sparse", 500)]);
-    assert!(text.runs.iter().all(|run| run.name.is_none()));
-    assert_eq!(text.attention.crossovers.len(), 1, "so that they can be compared");
+    let answer = profiling(vec![one("dense", 1000), one("sparse", 500)]);
+    assert!(answer.runs.iter().all(|run| run.name.is_none()));
+    assert_eq!(answer.attention.crossovers.len(), 1, "so that they can be compared");
 }
 
 #[test]
@@ -105,13 +105,13 @@ fn results_of_runs_with_different_names_are_never_mixed() {
     let one = |commit: &str, kind: &str| {
         read(commit, Some(run("attention", commit, "t")), vec![attention(kind, 512, 5), attention("naive", 512, 6)])
     };
-    let text = profiling(vec![one("1", "dense"), one("2", "sparse")]);
-    assert!(text.attention.crossovers.iter().all(|pair| pair.base != "dense" || pair.kind != "sparse"));
-    assert_eq!(text.attention.cases.len(), 4);
+    let answer = profiling(vec![one("1", "dense"), one("2", "sparse")]);
+    assert!(answer.attention.crossovers.iter().all(|pair| pair.base != "dense" || pair.kind != "sparse"));
+    assert_eq!(answer.attention.cases.len(), 4);
 }
 
-fn rules(text: &Profiling) -> Vec<&'static str> {
-    text.findings().iter().map(|finding| finding.rule).collect()
+fn rules(answer: &Profiling) -> Vec<&'static str> {
+    answer.findings().iter().map(|finding| finding.rule).collect()
 }
 
 #[test]
@@ -127,12 +127,12 @@ fn attention_findings_report_crossovers_and_growth() {
         let n = length as u64;
         results.extend([attention("dense", length, n * n), attention("sparse", length, 1448 * n)]);
     }
-    let text = profiling(vec![read("a", None, results)]);
-    let found = text.findings();
-    assert_eq!(rules(&text), ["crossover", "crossover-memory", "growth", "peak-memory"]);
-    assert!(found[0].said.starts_with("`sparse` is faster than `dense` from 1,450 ["), "{found:?}");
+    let answer = profiling(vec![read("a", None, results)]);
+    let found = answer.findings();
+    assert_eq!(rules(&answer), ["crossover", "crossover-memory", "growth", "peak-memory"]);
+    assert!(found[0].text.starts_with("`sparse` is faster than `dense` from 1,450 ["), "{found:?}");
     assert_eq!(found[0].next.as_deref(), Some("For time, use `dense` below about 1448 tokens and `sparse` above."));
-    assert!(found[2].said.contains("`attention=sparse` N^1.00 [1.00, 1.00] in time"), "{found:?}");
+    assert!(found[2].text.contains("`attention=sparse` N^1.00 [1.00, 1.00] in time"), "{found:?}");
 }
 
 #[test]
@@ -161,7 +161,7 @@ fn growth_without_an_interval_is_not_claimed() {
     for results in [flat, few] {
         let found = profiling(vec![read("a", None, results.to_vec())]).findings();
         let growth = found.iter().find(|finding| finding.rule == "growth").unwrap();
-        assert!(growth.said.contains("N: unclear in time"), "{growth:?}");
+        assert!(growth.text.contains("N: unclear in time"), "{growth:?}");
     }
 }
 
@@ -169,14 +169,14 @@ fn growth_without_an_interval_is_not_claimed() {
 fn training_is_compared_with_the_forward_pass_of_the_same_case() {
     let results =
         vec![model("forward", 1000, &[]), model("forward_backward", 3000, &[]), model("step", 3500, &[6.0, 5.5, 4.0])];
-    let text = profiling(vec![read("m", None, results)]);
-    let costs = text.models.training_costs();
+    let answer = profiling(vec![read("m", None, results)]);
+    let costs = answer.models.training_costs();
     assert_eq!(costs.len(), 1, "forward and backward are a part of the step");
     assert!((costs[0].ratio - 3.5).abs() < 0.01 && costs[0].length == 512);
-    let found = text.findings();
+    let found = answer.findings();
     let loss = found.iter().find(|finding| finding.rule == "loss").unwrap();
     assert_eq!(
-        (loss.said.as_str(), &loss.next),
+        (loss.text.as_str(), &loss.next),
         ("The loss of `tiny` fell from 6.000 to 4.000 over 3 steps on one batch.", &None)
     );
 }
@@ -200,23 +200,23 @@ fn unmeasured_cases_are_listed_with_their_reason() {
     let of = |length: i64, outcome| {
         result("attention", &[("attention", "naive".into()), ("seq_len", length.into())], outcome)
     };
-    let text = profiling(vec![read("a", None, vec![of(1, no_room.clone()), of(2, no_room), of(3, failed)])]);
-    let found = text.findings();
-    assert_eq!(rules(&text), ["out-of-memory", "failed"]);
+    let answer = profiling(vec![read("a", None, vec![of(1, no_room.clone()), of(2, no_room), of(3, failed)])]);
+    let found = answer.findings();
+    assert_eq!(rules(&answer), ["out-of-memory", "failed"]);
     assert_eq!(
-        found[0].said,
+        found[0].text,
         "`seq_len=1` ran out of memory: it needs 4096 MiB, and 1024 MiB are free; 1 more case too."
     );
-    assert_eq!(found[1].said, "`seq_len=3` failed: logit 3 is wrong.");
+    assert_eq!(found[1].text, "`seq_len=3` failed: logit 3 is wrong.");
 }
 
 #[test]
 fn a_doubt_becomes_a_finding_with_a_recommendation() {
     let mut of_run = run("attention", "1", "t");
     of_run.settings.runs = 1;
-    let text = profiling(vec![read("a", Some(of_run), vec![attention("dense", 512, 1000)])]);
-    let doubt = text.findings().into_iter().find(|finding| finding.rule == "one-process").unwrap();
-    assert!(doubt.said.starts_with("Run of `attention`: each case ran in one process"), "{doubt:?}");
+    let answer = profiling(vec![read("a", Some(of_run), vec![attention("dense", 512, 1000)])]);
+    let doubt = answer.findings().into_iter().find(|finding| finding.rule == "one-process").unwrap();
+    assert!(doubt.text.starts_with("Run of `attention`: each case ran in one process"), "{doubt:?}");
     assert_eq!(doubt.next.as_deref(), crate::explain::explain("one-process").map(|topic| topic.remedy));
 }
 
@@ -228,10 +228,14 @@ fn a_cold_run_gives_only_a_warm_up_finding() {
     if let Outcome::Measured(measured) = &mut cold.outcome {
         measured.wall_ns[0] = 9000;
     }
-    let text = profiling(vec![read("w", Some(of_run), vec![cold])]);
-    assert_eq!(rules(&text), ["warm-up"]);
-    assert!(text.models.cases.is_empty());
-    assert!(text.findings()[0].said.contains("Leave out the first iteration: `--warmup 1`"), "{:?}", text.findings());
+    let answer = profiling(vec![read("w", Some(of_run), vec![cold])]);
+    assert_eq!(rules(&answer), ["warm-up"]);
+    assert!(answer.models.cases.is_empty());
+    assert!(
+        answer.findings()[0].text.contains("Leave out the first iteration: `--warmup 1`"),
+        "{:?}",
+        answer.findings()
+    );
 }
 
 #[test]
@@ -245,13 +249,13 @@ fn a_warm_up_study_is_summarised_once() {
         }
         read(&format!("warmup-{iterations}"), Some(of_run), vec![result])
     };
-    let text = profiling(vec![cold(0), cold(5), cold(1)]);
-    let names: Vec<Option<String>> = text.runs.iter().map(|run| run.name.clone()).collect();
+    let answer = profiling(vec![cold(0), cold(5), cold(1)]);
+    let names: Vec<Option<String>> = answer.runs.iter().map(|run| run.name.clone()).collect();
     assert_eq!(names, [0, 5, 1].map(|iterations| Some(format!("{iterations} warm-up iterations"))));
-    let found = text.findings();
+    let found = answer.findings();
     let [only] = found.as_slice() else { panic!("{found:?}") };
     assert!(
-        only.said.starts_with("Run `5 warm-up iterations`: The first iteration in a fresh process took 9.00 µs"),
+        only.text.starts_with("Run `5 warm-up iterations`: The first iteration in a fresh process took 9.00 µs"),
         "{only:?}"
     );
 }

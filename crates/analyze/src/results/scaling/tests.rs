@@ -2,7 +2,7 @@ use laptime_trace::run::{AxisValue, Case, CaseResult, Measured, Outcome, Traffic
 
 use super::*;
 
-/// A series of a model in which an length iterations so long and so much; takes differ by up to 1 %.
+/// A series of a model with a time and a memory per length; iterations differ by up to 1 %.
 fn results(lengths: &[i64], time: impl Fn(f64) -> f64, bytes: impl Fn(f64) -> f64) -> Vec<CaseResult> {
     let result = |&length: &i64| {
         let n = length as f64;

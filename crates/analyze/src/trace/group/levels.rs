@@ -51,29 +51,34 @@ fn declared(name: &str) -> Vec<String> {
 /// How compilers and profilers write an anonymous namespace.
 const ANONYMOUS: [&str; 2] = ["(anonymous namespace)::", "<unnamed>::"];
 
-/// The names in a mangled name: those of the function, then those of its arguments, all as one level.
-fn mangled(name: &str) -> Option<Vec<String>> {
+/// The function in a mangled name with its namespaces, and what follows: `_ZN5aiter3addIfEEvv` is `aiter::add` and
+/// `IfEEvv`.
+pub fn mangled_path(name: &str) -> Option<(String, &str)> {
     let mangled = name.strip_prefix("_Z")?;
     let is_nested = mangled.starts_with('N');
     let mut rest = mangled.trim_start_matches(['N', 'K', 'L']);
     let mut path: Vec<&str> = Vec::new();
-    while let Some((part, behind)) = identifier(rest).filter(|_| path.is_empty() || is_nested) {
+    while let Some((part, after)) = identifier(rest).filter(|_| path.is_empty() || is_nested) {
         path.push(part);
-        rest = behind;
+        rest = after;
     }
     path.retain(|part| !part.starts_with("_GLOBAL__N_"));
+    (!path.is_empty()).then(|| (path.join("::"), rest))
+}
+
+/// The names in a mangled name: those of the function, then those of its arguments, all as one level.
+fn mangled(name: &str) -> Option<Vec<String>> {
+    let (path, mut rest) = mangled_path(name)?;
     let mut arguments: Vec<&str> = Vec::new();
     while let Some(letter) = rest.chars().next() {
-        if let Some((part, behind)) = identifier(rest) {
+        if let Some((part, after)) = identifier(rest) {
             arguments.push(part);
-            rest = behind;
-        } else if let Some(behind) = literal(rest) {
-            rest = behind;
+            rest = after;
         } else {
-            rest = &rest[letter.len_utf8()..];
+            rest = literal(rest).unwrap_or(&rest[letter.len_utf8()..]);
         }
     }
-    (!path.is_empty()).then(|| vec![path.join("::"), arguments.join(" ")])
+    Some(vec![path, arguments.join(" ")])
 }
 
 /// An identifier of a mangled name (its length, then its letters) and what follows it.
@@ -84,7 +89,7 @@ fn identifier(text: &str) -> Option<(&str, &str)> {
     Some((part, &text[digits + length..]))
 }
 
-/// What follows a literal of a mangled name, such as `Li64E`: its digits are no length.
+/// What follows a literal of a mangled name, such as `Li64E`: its digits are not a length.
 fn literal(text: &str) -> Option<&str> {
     let value = text.strip_prefix('L')?.trim_start_matches(|letter: char| letter.is_ascii_lowercase());
     value.trim_start_matches(|letter: char| letter.is_ascii_digit() || letter == 'n').strip_prefix('E')

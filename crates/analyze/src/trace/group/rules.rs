@@ -40,7 +40,7 @@ pub fn plain(name: &str) -> String {
     MISLEADING.iter().fold(name, |name, word| if name.contains(word) { name.replace(word, "") } else { name })
 }
 
-/// `convert` is no convolution, a property has no RoPE, and the library FBGEMM has more than matrix products.
+/// `convert` is not a convolution, `property` does not contain RoPE, and FBGEMM has more than GEMMs.
 const MISLEADING: [&str; 3] = ["conver", "propert", "fbgemm"];
 
 /// The softmax of a loss and that of expert routing are not attention, wherever they are in a name.

@@ -12,7 +12,7 @@ use crate::host::Host;
 use crate::lap_unit::{LapSource, LapUnit};
 
 /// How many differences are listed per lap.
-const TOLD: usize = 3;
+const LISTED: usize = 3;
 
 /// The share of a lap's excess that a listed difference must explain.
 const LEAST_SHARE: f64 = 0.05;
@@ -158,20 +158,18 @@ impl<'a> Parts<'a> {
         more.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
         let excess: f64 = self.length(at) as f64 - median(warm, length);
         let idle = more.iter().find(|(key, ..)| *key == Key::Idle).map_or(0.0, |(_, more, ..)| *more);
-        let is_host_told = !self.is_of_device || idle >= IDLE_SHARE * excess;
+        let may_blame_host = !self.is_of_device || idle >= IDLE_SHARE * excess;
         more.retain(|(key, more, ..)| {
-            let is_told = is_host_told || key.is_on_device();
-            is_told && *more > 0.0 && *more >= LEAST_SHARE * excess
+            (may_blame_host || key.is_on_device()) && *more > 0.0 && *more >= LEAST_SHARE * excess
         });
-        more.truncate(TOLD);
-        let text = more.into_iter();
-        text.map(|(key, more, spent, usual_count)| PartDifference {
+        more.truncate(LISTED);
+        let difference = |(key, more, spent, usual_count): (Key, f64, Spent, f64)| PartDifference {
             part: self.part(key),
             more,
             count: spent.count,
             usual_count,
-        })
-        .collect()
+        };
+        more.into_iter().map(difference).collect()
     }
 
     fn length(&self, at: usize) -> u64 {

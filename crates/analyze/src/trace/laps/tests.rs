@@ -147,7 +147,7 @@ fn laps_detected_on_a_device_count_the_launches_of_their_kernels() {
     assert_eq!(answer.laps.iter().map(|lap| lap.launches).collect::<Vec<_>>(), [Some(3); 3]);
 }
 
-/// Turns of four kernels of 10 each; one turn has a long kernel and one a long pause.
+/// Repetitions of four kernels of 10 each; one has a long kernel and one a long pause.
 fn slow_on_a_device() -> Trace {
     let mut builder = TraceBuilder::default();
     let main = builder.thread(1, 1, "main");

@@ -19,7 +19,7 @@ const LEAST_COMPUTE: f64 = 0.01;
 /// The rate of smaller copies is not reported: their time is mostly latency.
 const LEAST_BYTES: u64 = 64 << 10;
 
-/// Fewer bytes through pageable memory are no finding …
+/// Fewer bytes through pageable memory are not a finding …
 const LEAST_PAGEABLE_BYTES: u64 = 1 << 20;
 
 /// … nor is a smaller share of the window.

@@ -139,7 +139,7 @@ fn spans_nested_too_deep_count_for_their_ancestor() {
     assert_eq!((answer.stages.len(), answer.too_deep), (DEEPEST, levels - DEEPEST as u64));
     assert_eq!(answer.path(DEEPEST - 1).len(), DEEPEST);
     let deepest = &answer.stages[DEEPEST - 1];
-    assert_eq!(deepest.host_self, deepest.host, "what is not shown inside it is its own");
+    assert_eq!(deepest.host_self, deepest.host, "children that are not shown count as self time");
 }
 
 #[test]

@@ -294,16 +294,16 @@ mod tests {
 
     #[test]
     fn an_invalid_budget_explains_why() {
-        let told = |text: &str| text.parse::<Budget>().unwrap_err().reason;
-        assert_eq!(told("1/token"), "what follows `/` can only be `lap`");
-        assert_eq!(told("1.5/lap"), "the number of syncs must be a whole number");
-        assert_eq!(told("-1"), "the number of syncs must be a whole number");
-        assert_eq!(told("2 min"), "a time ends in `ns`, `us`, `ms` or `s`");
-        assert_eq!(told("-2ms"), "its time is negative or longer than a day");
-        assert_eq!(told("xms"), "a time ends in `ns`, `us`, `ms` or `s`");
-        assert_eq!(told("1,5ms"), "its time is not a number");
-        assert_eq!(told("/lap"), "it is empty");
-        assert_eq!(told("1_000"), "its number of syncs is not a number");
+        let reason_of = |text: &str| text.parse::<Budget>().unwrap_err().reason;
+        assert_eq!(reason_of("1/token"), "what follows `/` can only be `lap`");
+        assert_eq!(reason_of("1.5/lap"), "the number of syncs must be a whole number");
+        assert_eq!(reason_of("-1"), "the number of syncs must be a whole number");
+        assert_eq!(reason_of("2 min"), "a time ends in `ns`, `us`, `ms` or `s`");
+        assert_eq!(reason_of("-2ms"), "its time is negative or longer than a day");
+        assert_eq!(reason_of("xms"), "a time ends in `ns`, `us`, `ms` or `s`");
+        assert_eq!(reason_of("1,5ms"), "its time is not a number");
+        assert_eq!(reason_of("/lap"), "it is empty");
+        assert_eq!(reason_of("1_000"), "its number of syncs is not a number");
     }
 
     #[test]

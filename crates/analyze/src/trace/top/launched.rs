@@ -100,13 +100,13 @@ impl Unions {
     }
 
     fn add_launch(&mut self, trace: &Trace, rows: &Rows, work: &Work, launch: SpanId, number: u32) {
-        let mut is_own_told = false;
+        let mut has_own = false;
         let around = std::iter::once(launch).chain(trace.ancestors(trace.span(launch)));
         // A deeper nesting is an error, and would cost its depth per kernel.
         for row in around.take(DEEPEST).filter_map(|id| rows.of(id)) {
-            if !is_own_told && !rows.rows[row].kind.is_call() {
+            if !has_own && !rows.rows[row].kind.is_call() {
                 self.own[row].add(work);
-                is_own_told = true;
+                has_own = true;
             }
             if std::mem::replace(&mut self.given[row], number) != number {
                 self.total[row].add(work);

@@ -1,4 +1,4 @@
-//! Whether a span lies inside one of its own name.
+//! Whether a span is inside another of the same name.
 
 use hashbrown::HashMap;
 
@@ -16,7 +16,7 @@ struct Lane {
 }
 
 impl OpenNames {
-    /// Advances to a span, under a name that may stand for several; true if it lies inside one of that name. `name_of`
+    /// Advances to a span, under the name of its family; true if it is inside another span of that name. `name_of`
     /// returns the name of a span that was entered before.
     pub fn enter(&mut self, span: &Span<'_>, name: NameId, name_of: impl Fn(SpanId) -> Option<NameId>) -> bool {
         let Lane { around, names } = self.0.entry((span.track, span.lane)).or_default();

@@ -66,7 +66,11 @@ fn names_that_differ_only_in_a_counter_share_a_row() {
     }
     let rows = shown(&builder.build().unwrap());
     let row = |name: &str| rows.iter().find(|row| row.0 == name).map(|row| (row.1, row.2, row.3, row.4));
-    assert_eq!(row("aten::mm, op_id = *"), Some(("stage", 6, 1_500, 1_500)), "the inner one lies within its own name");
+    assert_eq!(
+        row("aten::mm, op_id = *"),
+        Some(("stage", 6, 1_500, 1_500)),
+        "the inner one is inside a span of its own name"
+    );
     assert_eq!(row("ProfilerStep#*"), Some(("lap", 3, 2_700 - 1_500 - 63, 2_700)));
     assert_eq!((row("layer 1"), row("gemm#1")), (Some(("stage", 1, 21, 21)), Some(("kernel", 1, 50, 50))));
     assert_eq!(rows.len(), 2 + 3 + 3);

@@ -32,7 +32,7 @@ pub enum Op {
     Host { time: u64, name: &'static str, category: &'static str },
     /// A kernel on a stream; `call` is how long the launch takes. Fields are added to the kernel.
     Kernel { stream: usize, time: u64, name: &'static str, call: u64, grid: Option<u64> },
-    /// A graph of kernels behind one launch.
+    /// A graph of kernels with one launch.
     Graph { stream: usize, times: Vec<u64>, pause: u64 },
     /// A copy on a stream. A pageable one blocks the host.
     Copy { stream: usize, time: u64, name: &'static str, bytes: u64 },

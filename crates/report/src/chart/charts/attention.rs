@@ -2,7 +2,7 @@
 
 use super::{LENGTHS, axis, chart, lines_panel};
 use crate::chart::{
-    Axis, BarSeries, Bars, Chart, Content, Line, Panel, Point, Quantity, Reading, Reference, Scale, panel::has_figures,
+    Axis, BarSeries, Bars, Chart, Content, Line, Panel, Point, Quantity, Reading, Reference, Scale, panel::has_values,
 };
 
 /// The cost of attention kinds over sequence length.
@@ -30,7 +30,7 @@ pub struct AttentionKind {
 }
 
 /// Slopes are drawn next to the lines, by this factor above and below.
-const BESIDE: f64 = 1.6;
+const SLOPE_DISTANCE: f64 = 1.6;
 
 /// Draws the time of each kind over sequence length, with slopes.
 pub fn attention_latency(attention: &Attention) -> Option<Chart> {
@@ -73,7 +73,7 @@ fn names(attention: &Attention) -> Vec<String> {
     attention.kinds.iter().flat_map(lines).filter(|name| !name.is_empty()).collect()
 }
 
-/// At the longest length, N² above the highest cost, and N below the lowest.
+/// Pos the longest length, N² above the highest cost, and N below the lowest.
 fn slopes(lines: &[Line]) -> Vec<Reference> {
     // A single length has no growth.
     let ends: Vec<[f64; 2]> = lines.iter().filter(|line| line.points.len() > 1).filter_map(last_figure).collect();
@@ -86,8 +86,8 @@ fn slopes(lines: &[Line]) -> Vec<Reference> {
         exponent,
         label: label.to_owned(),
     };
-    let above = most.map(|[x, y]| slope([x, y * BESIDE], 2.0, "∝ N²"));
-    let below = least.map(|[x, y]| slope([x, y / BESIDE], 1.0, "∝ N"));
+    let above = most.map(|[x, y]| slope([x, y * SLOPE_DISTANCE], 2.0, "∝ N²"));
+    let below = least.map(|[x, y]| slope([x, y / SLOPE_DISTANCE], 1.0, "∝ N"));
     [above, below].into_iter().flatten().collect()
 }
 
@@ -116,6 +116,6 @@ fn bars_panel(title: &str, y: Axis, lines: &[&Line], references: Vec<Reference>)
     let series: Vec<BarSeries> = series.collect();
     let groups = lengths.iter().map(|&length| Quantity::Tokens.text(length)).collect();
     let content = Content::Bars(Bars { groups, series });
-    let panel = Panel { title: title.to_owned(), x: LENGTHS, y, content, references, stretches: Vec::new() };
-    Some(panel).filter(has_figures)
+    let panel = Panel { title: title.to_owned(), x: LENGTHS, y, content, references, highlights: Vec::new() };
+    Some(panel).filter(has_values)
 }

@@ -23,7 +23,7 @@ pub use model::{Models, model_performance};
 pub use roofline::{Roof, Roofline, roofline};
 pub use warmup::{WarmupLaps, WarmupRow, warmup_laps};
 
-use super::{Axis, Chart, Content, Line, Panel, Quantity, Reading, Scale, panel::has_figures};
+use super::{Axis, Chart, Content, Line, Panel, Quantity, Reading, Scale, panel::has_values};
 
 /// The label of all intervals.
 const INTERVAL: &str = "95 % interval";
@@ -38,9 +38,9 @@ const LENGTHS: Axis = axis("sequence length (tokens)", Quantity::Tokens, Scale::
 fn lines_panel(title: &str, x: Axis, y: Axis, lines: Vec<Line>) -> Option<Panel> {
     let is_something = |line: &Line| line.points.iter().any(|point| point.reading != Reading::Missing);
     let lines = lines.into_iter().filter(is_something).collect();
-    let (references, stretches) = (Vec::new(), Vec::new());
-    let panel = Panel { title: title.to_owned(), x, y, content: Content::Lines(lines), references, stretches };
-    Some(panel).filter(has_figures)
+    let (references, highlights) = (Vec::new(), Vec::new());
+    let panel = Panel { title: title.to_owned(), x, y, content: Content::Lines(lines), references, highlights };
+    Some(panel).filter(has_values)
 }
 
 fn chart(name: &'static str, title: &str, subtitle: &str, panels: Vec<Panel>) -> Option<Chart> {

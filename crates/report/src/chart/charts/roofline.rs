@@ -28,7 +28,7 @@ pub struct Roof {
 
 /// Draws points below roofs. Points are not joined; without a roof or a point there is no chart.
 pub fn roofline(roofline: &Roofline) -> Option<Chart> {
-    let loose = |line: &Line| Line { is_loose: true, ..line.clone() };
+    let loose = |line: &Line| Line { is_scatter: true, ..line.clone() };
     let intensity = axis("intensity (FLOP/byte)", Quantity::Number, Scale::Log);
     let speed = axis("reached", Quantity::FlopsPerSecond, Scale::Log);
     let mut panel = lines_panel("", intensity, speed, roofline.reached.iter().map(loose).collect())?;

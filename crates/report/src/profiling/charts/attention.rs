@@ -7,7 +7,7 @@ use laptime_analyze::{
 };
 
 use super::{memory_line, subtitle, time_line};
-use crate::chart::{Line, Point, Stretch, charts as drawn};
+use crate::chart::{Highlight, Line, Point, charts as drawn};
 use crate::profiling::labels::Labels;
 
 /// The reference kind of the ratios.
@@ -111,13 +111,13 @@ pub(super) fn crossovers(answer: &Profiling) -> drawn::Crossovers {
     }
 }
 
-fn crossings(name: &str, pair: &Crossover) -> Vec<Stretch> {
+fn crossings(name: &str, pair: &Crossover) -> Vec<Highlight> {
     let time = pair.time.as_ref().and_then(|answer| crossing(name, answer, &pair.faster, ["faster", "slower"]));
     let memory = pair.memory.as_ref().and_then(|answer| crossing(name, answer, &pair.smaller, ["smaller", "larger"]));
     [time, memory].into_iter().flatten().collect()
 }
 
-fn crossing(name: &str, answer: &CrossoverAnswer, points: &[Ratio], [less, more]: [&str; 2]) -> Option<Stretch> {
+fn crossing(name: &str, answer: &CrossoverAnswer, points: &[Ratio], [less, more]: [&str; 2]) -> Option<Highlight> {
     let (crossing, word) = match answer {
         CrossoverAnswer::From(crossing) => (crossing, less),
         CrossoverAnswer::Until(crossing) => (crossing, more),
@@ -127,5 +127,5 @@ fn crossing(name: &str, answer: &CrossoverAnswer, points: &[Ratio], [less, more]
     // An end outside the measured lengths is drawn at the edge.
     let edges = [points.first()?.length as f64, points.last()?.length as f64];
     let interval = ends.map(|Ends { low, high }| [low.unwrap_or(edges[0]), high.unwrap_or(edges[1])]);
-    Some(Stretch { at: length, interval, label: format!("{name}: {word} from {length:.0} on") })
+    Some(Highlight { at: length, interval, label: format!("{name}: {word} from {length:.0} on") })
 }

@@ -1,10 +1,10 @@
 //! The rates of cases, below the measured peaks.
 
 use laptime_analyze::{CaseFigures, Limits, Profiling, ProfilingPart, RUN_AXIS, grouped};
-use laptime_trace::run::{Peaks, Traffic};
+use laptime_trace::run::{PeakFlops, Peaks, Traffic};
 
 use super::device_name;
-use crate::chart::{Line, Point, charts as drawn};
+use crate::chart::{Line, Point, Quantity, charts as drawn};
 use crate::profiling::labels::Labels;
 
 /// Fills the roofline of the first run with peaks of its device, with the cases that have limits.
@@ -12,18 +12,18 @@ pub(super) fn roofline(answer: &Profiling) -> Option<drawn::Roofline> {
     let named = answer.runs.iter().find(|named| named.read.run.as_ref().is_some_and(|run| run.peaks.is_some()))?;
     let (name, run) = (&named.name, named.read.run.as_ref()?);
     let peaks = run.peaks.as_ref()?;
-    let is_held = |case: &CaseFigures| {
+    let is_included = |case: &CaseFigures| {
         let own = case.id.case.get(RUN_AXIS).map(ToString::to_string);
         case.id.device == peaks.device && (own == *name || is_shared(answer, peaks))
     };
     let parts = [&answer.attention, &answer.models, &answer.others];
-    let reached: Vec<Line> = parts.iter().flat_map(|part| lines(part, &is_held)).collect();
+    let reached: Vec<Line> = parts.iter().flat_map(|part| lines(part, &is_included)).collect();
     let bytes_s = peaks.bytes_s(Traffic::Read)?;
     let machine = device_name(&run.environment.machine, &run.device).unwrap_or_else(|| run.device.clone());
     Some(drawn::Roofline {
         subtitle: format!("{machine}; roofs as laptime peaks measured them at {}", peaks.measured),
-        memory: drawn::Roof { name: format!("memory, {} GB/s", three_figures(bytes_s / 1e9)), rate: bytes_s },
-        compute: peaks.flops.iter().map(|peak| compute(&peak.dtype, peak.flops_s)).collect(),
+        memory: drawn::Roof { name: format!("memory, {} GB/s", Quantity::Number.text(bytes_s / 1e9)), rate: bytes_s },
+        compute: peaks.flops.iter().map(compute).collect(),
         reached,
     })
 }
@@ -34,30 +34,19 @@ fn is_shared(answer: &Profiling, peaks: &Peaks) -> bool {
     known.all(|other| other == peaks)
 }
 
-fn compute(dtype: &str, flops_s: f64) -> drawn::Roof {
-    let (size, unit) = if flops_s >= 1e12 { (1e12, "TFLOP/s") } else { (1e9, "GFLOP/s") };
-    drawn::Roof { name: format!("{dtype}, {} {unit}", three_figures(flops_s / size)), rate: flops_s }
-}
-
-fn three_figures(number: f64) -> String {
-    let decimals = if number >= 100.0 {
-        0
-    } else if number >= 10.0 {
-        1
-    } else {
-        2
-    };
-    format!("{number:.decimals$}")
+fn compute(peak: &PeakFlops) -> drawn::Roof {
+    let rate = peak.flops_s;
+    drawn::Roof { name: format!("{}, {}", peak.dtype, Quantity::FlopsPerSecond.text(rate)), rate }
 }
 
 /// One line per group of cases that differ only in length.
-fn lines(part: &ProfilingPart, is_held: &dyn Fn(&CaseFigures) -> bool) -> Vec<Line> {
+fn lines(part: &ProfilingPart, is_included: &dyn Fn(&CaseFigures) -> bool) -> Vec<Line> {
     let labels = Labels::of(part.cases.iter().map(|case| &case.id), &["model", "attention", "pass_type"]);
     let named = |case: &CaseFigures| {
         let label = labels.label(&case.id);
         Some((if label.is_empty() { case.id.workload.clone() } else { label }, point(case)?))
     };
-    let points = grouped(part.cases.iter().filter(|case| is_held(case)).filter_map(named));
+    let points = grouped(part.cases.iter().filter(|case| is_included(case)).filter_map(named));
     points.into_iter().map(|(name, points)| Line::new(name, points)).collect()
 }
 

@@ -1,7 +1,7 @@
-//! Figures to draw: made up, in the shape of real ones.
+//! Made-up figures to draw, similar to real ones.
 
 use laptime_report::chart::{
-    Chart, Line, Point, Stretch,
+    Chart, Highlight, Line, Point,
     charts::{
         Attention, AttentionKind, Crossovers, Models, Roof, Roofline, WarmupLaps, WarmupRow, attention_efficiency,
         attention_latency, attention_memory, crossover, model_performance, roofline, warmup_laps,
@@ -13,7 +13,7 @@ fn noise(at: usize) -> f64 {
     (at as f64 * 12.9898).sin()
 }
 
-/// Costs of lengths: so much at once, so much a length, so much a square of it; beyond `fits` there is no memory.
+/// Costs over length: a constant, a linear and a quadratic term; lengths above `fits` run out of memory.
 fn growing(name: &str, lengths: &[f64], cost: [f64; 3], fits: f64) -> Line {
     let point = |(at, &length): (usize, &f64)| {
         let value = (cost[0] + cost[1] * length + cost[2] * length * length) * (1.0 + 0.01 * noise(at));
@@ -79,7 +79,7 @@ pub fn crossovers() -> Crossovers {
     Crossovers {
         subtitle: attention().subtitle,
         ratios: ratios(&lengths(512, 6)),
-        crossings: vec![Stretch {
+        crossings: vec![Highlight {
             at: 890.0,
             interval: Some([790.0, 1010.0]),
             label: "sparse: faster from 890 [790, 1,010] on".to_owned(),
@@ -251,7 +251,8 @@ fn many_bars() -> Attention {
 
 fn few_lengths() -> Crossovers {
     let points = vec![Point::measured(512.0, 0.8).within(0.7, 0.9), Point::measured(1024.0, 1.3).within(1.2, 1.4)];
-    let crossing = |label: &str, at: f64| Stretch { at, interval: Some([at * 0.9, at * 1.1]), label: label.to_owned() };
+    let crossing =
+        |label: &str, at: f64| Highlight { at, interval: Some([at * 0.9, at * 1.1]), label: label.to_owned() };
     Crossovers {
         subtitle: "two lengths, two crossings near each other".to_owned(),
         ratios: vec![Line::new("time", points)],

@@ -16,7 +16,7 @@ pub struct Seen {
     pub circles: Vec<(f64, f64)>,
 }
 
-/// A line of text and the room it takes.
+/// A line of text and its bounding box.
 #[derive(Debug, Clone)]
 pub struct SeenText {
     pub text: String,
@@ -28,7 +28,7 @@ pub struct SeenText {
     is_turned: bool,
 }
 
-/// A path and the room it takes.
+/// A path and its bounding box.
 #[derive(Debug)]
 pub struct SeenPath {
     pub stroke_width: String,
@@ -60,14 +60,14 @@ impl Seen {
         found.unwrap_or_else(|| panic!("`{text}` is not in {:?}", self.texts.iter().map(|seen| &seen.text)))
     }
 
-    /// The colour of what stands to the left of a name in the legend.
+    /// The colour of the symbol to the left of a name in the legend.
     pub fn colour_before(&self, name: &str) -> String {
         let is_name = |text: &&SeenText| text.text == name || text.text.starts_with(&format!("{name}:"));
         let name = self.texts.iter().rev().find(is_name).expect("the legend has the name");
         let is_before = |path: &&SeenPath| path.right < name.left && path.left > name.left - 50.0;
         let is_beside = |path: &&SeenPath| path.bottom > name.top && path.top < name.bottom;
         let first = self.paths.iter().filter(is_before).find(is_beside);
-        first.expect("something stands before the name").colour.clone()
+        first.expect("a symbol precedes the name").colour.clone()
     }
 
     /// Checks that nothing reaches out of the picture.
@@ -101,7 +101,7 @@ fn number(node: &Node<'_, '_>, name: &str) -> f64 {
 }
 
 fn finite(text: &str) -> f64 {
-    let number: f64 = text.parse().unwrap_or_else(|_| panic!("`{text}` is no number"));
+    let number: f64 = text.parse().unwrap_or_else(|_| panic!("`{text}` is not a number"));
     assert!(number.is_finite(), "{text}");
     number
 }
@@ -165,7 +165,7 @@ impl Pixels {
         [self.bytes[from], self.bytes[from + 1], self.bytes[from + 2]]
     }
 
-    /// The share of the room of a text that has another colour.
+    /// The share of the area of a text that has another colour.
     pub fn share_unlike(&self, colour: [u8; 3], room: &SeenText) -> f64 {
         let columns = room.left as u32..room.right as u32;
         let places = (room.top as u32..room.bottom as u32).flat_map(|y| columns.clone().map(move |x| (x, y)));
