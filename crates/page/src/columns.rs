@@ -1,8 +1,8 @@
 //! Columns of numbers and a JSON header, compressed into one block.
 //!
-//! Unpacked (zlib), a block is the length of the header as four bytes, little end first, the header, and the columns.
-//! The entry `columns` of the header has the offset and the length of each column behind the header. Numbers of a
-//! column have seven bits per byte, the lowest first; columns of floats have eight bytes per number.
+//! Decompressed (zlib), a block is the length of the header as a little-endian u32, the header, and the columns.
+//! The entry `columns` of the header has the offset (after the header) and the length of each column. Numbers of a
+//! column are LEB128 varints; columns of floats have eight bytes per number.
 
 use std::io;
 

@@ -55,25 +55,19 @@ pub fn encode(trace: &Trace, extra: &Extra<'_>, most: usize) -> io::Result<Data>
     Encoder::of(trace, None, most).finish(extra)
 }
 
+const SPAN_COLUMNS: [&str; 6] = ["start", "duration", "kind", "depth", "lane", "set"];
+
 #[derive(Debug, Default)]
 struct SpanColumns {
-    start: Numbers,
-    duration: Numbers,
-    kind: Numbers,
-    depth: Numbers,
-    lane: Numbers,
-    set: Numbers,
+    /// In the order of [`SPAN_COLUMNS`].
+    columns: [Numbers; 6],
     count: u32,
 }
 
 impl SpanColumns {
     fn push(&mut self, start: u64, duration: u64, kind: u32, [depth, lane, set]: [u32; 3]) {
-        self.start.push(start);
-        self.duration.push(duration);
-        self.kind.push(kind.into());
-        self.depth.push(depth.into());
-        self.lane.push(lane.into());
-        self.set.push(set.into());
+        let numbers = [start, duration, kind.into(), depth.into(), lane.into(), set.into()];
+        std::iter::zip(&mut self.columns, numbers).for_each(|(column, number)| column.push(number));
         self.count += 1;
     }
 }
@@ -297,17 +291,13 @@ impl<'a> Encoder<'a> {
         })
     }
 
-    /// Adds the columns of spans behind those of the strips.
+    /// Adds the columns of spans after those of the strips.
     fn add_columns(&mut self, strips: SpanColumns, block: &mut Block) {
         let columns = std::mem::take(&mut self.columns);
         block.set("spans", json!(strips.count + columns.count));
-        let mut add = |name, strips: Numbers, columns: Numbers| block.column(name, [strips.0, columns.0].concat());
-        add("start", strips.start, columns.start);
-        add("duration", strips.duration, columns.duration);
-        add("kind", strips.kind, columns.kind);
-        add("depth", strips.depth, columns.depth);
-        add("lane", strips.lane, columns.lane);
-        add("set", strips.set, columns.set);
+        for ((name, strips), columns) in SPAN_COLUMNS.into_iter().zip(strips.columns).zip(columns.columns) {
+            block.column(name, [strips.0, columns.0].concat());
+        }
         // Of each block: how far it is from the one before, its number of spans, and their time.
         let (mut blocks, mut last) = (Numbers::default(), 0);
         for &(place, count, busy) in &self.blocks {
@@ -343,8 +333,7 @@ impl<'a> Encoder<'a> {
     fn add_marks(&mut self, strips: usize, block: &mut Block) -> usize {
         let trace = self.trace;
         let step = trace.mark_count().div_ceil(MOST_MARKS).max(1);
-        let (mut time, mut track, mut name, mut set) =
-            (Numbers::default(), Numbers::default(), Numbers::default(), Numbers::default());
+        let [mut time, mut track, mut name, mut set] = <[Numbers; 4]>::default();
         let mut last = 0_i64;
         let place_of: HashMap<TrackId, usize> = trace.tracks().enumerate().map(|(at, (id, _))| (id, at)).collect();
         for (at_mark, mark) in trace.marks().enumerate().step_by(step) {
@@ -373,7 +362,7 @@ fn depths(trace: &Trace) -> Vec<u32> {
     depths
 }
 
-/// Adds the curves. Of too many points, the lowest and the highest of each stretch stay.
+/// Adds the curves. If there are too many points, the lowest and highest of each interval are kept.
 fn add_values(trace: &Trace, begin: u64, block: &mut Block) {
     let mut points: HashMap<TrackId, Vec<(u64, f64)>> = HashMap::new();
     for value in trace.values() {
@@ -400,7 +389,7 @@ fn add_values(trace: &Trace, begin: u64, block: &mut Block) {
     block.column("value", number);
 }
 
-/// The lowest and the highest point of every stretch of equally many points.
+/// The lowest and the highest point of each chunk of equally many points.
 fn extremes(points: &[(u64, f64)], most: usize) -> Vec<(u64, f64)> {
     if points.len() <= most {
         return points.to_vec();

@@ -132,7 +132,7 @@ fn shown(value: Value<'_>) -> serde_json::Value {
     }
 }
 
-/// The names of fields with the number of their values, fewest first; [`MANY`] stands for more.
+/// The names of fields with the number of their values, fewest first, counted up to [`MANY`].
 fn varied<'a>(trace: &Trace, all: impl Iterator<Item = Fields<'a>>) -> Vec<(NameId, usize)> {
     let hasher = DefaultHashBuilder::default();
     let mut places = Numbers::default();

@@ -79,7 +79,7 @@ impl Page {
         self.write_with(out, self.data.as_deref(), false)
     }
 
-    /// The page without its data, for a server: it may ask that server, and nobody else.
+    /// The page without its data, for a server: the content security policy only allows requests to that server.
     fn served(&self) -> Vec<u8> {
         let mut out = Vec::new();
         // Writing to memory cannot fail.
@@ -120,7 +120,7 @@ impl Page {
     }
 }
 
-/// The empty page that a server shows to anybody: its script asks for the rest with the token of its address.
+/// The empty page that a server sends to anyone: its script requests the rest with the token in its address.
 pub fn shell() -> Vec<u8> {
     Page { title: "laptime view".to_owned(), ..Page::default() }.served()
 }

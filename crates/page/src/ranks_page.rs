@@ -1,6 +1,6 @@
 //! The ranks of a job: steps as rows of bars, coloured by what each rank did, and who came last at which collective.
 
-use std::{collections::HashMap, fmt::Write};
+use std::collections::HashMap;
 
 use laptime_analyze::{CollectiveKind, RankPart, RankRow, Ranks};
 use laptime_report::html::{escape, html, prose};
@@ -36,21 +36,11 @@ pub fn of_ranks(answer: &Ranks, title: &str, timelines: &HashMap<usize, String>)
     page
 }
 
-/// Writing to memory cannot fail.
-fn push(out: &mut String, text: std::fmt::Arguments<'_>) {
-    let _ = out.write_fmt(text);
-}
-
 fn legend() -> String {
     let mut out = String::from("<p>");
     for (part, colour) in RankPart::ALL.iter().zip(COLOURS) {
-        push(
-            &mut out,
-            format_args!(
-                "<svg width=\"12\" height=\"12\" role=\"img\" aria-hidden=\"true\"><rect width=\"12\" height=\"12\" fill=\"{colour}\"/></svg> {} &ensp;",
-                part.words()
-            ),
-        );
+        out += "<svg width=\"12\" height=\"12\" role=\"img\" aria-hidden=\"true\">";
+        out += &format!("<rect width=\"12\" height=\"12\" fill=\"{colour}\"/></svg> {} &ensp;", part.words());
     }
     out + "</p>\n"
 }
@@ -67,22 +57,17 @@ fn steps(answer: &Ranks, timelines: &HashMap<usize, String>) -> String {
     let cell = WIDTH / numbers.len() as f64;
     let height = ROW * answer.ranks.len() as f64;
     let mut out = legend();
-    push(
-        &mut out,
-        format_args!(
-            "<div class=\"table\"><svg width=\"{}\" height=\"{height}\" font-size=\"10\" role=\"img\" aria-label=\"Steps of all ranks\">\n",
-            WIDTH + LABEL
-        ),
-    );
+    out += &format!("<div class=\"table\"><svg width=\"{}\" height=\"{height}\" font-size=\"10\"", WIDTH + LABEL);
+    out += " role=\"img\" aria-label=\"Steps of all ranks\">\n";
     for (at, row) in answer.ranks.iter().enumerate() {
         let link = timelines.get(&at).map(|page| escape(page));
         if let Some(page) = &link {
-            push(&mut out, format_args!("<a href=\"{page}\">"));
+            out += &format!("<a href=\"{page}\">");
         }
         let label = number(row, at);
         let top = ROW * at as f64;
-        push(&mut out, format_args!("<g><title>{}</title>", escape(&described(row, &label))));
-        push(&mut out, format_args!("<text x=\"0\" y=\"{:.1}\" fill=\"currentColor\">{label}</text>", top + ROW - 3.0));
+        out += &format!("<g><title>{}</title>", escape(&described(row, &label)));
+        out += &format!("<text x=\"0\" y=\"{:.1}\" fill=\"currentColor\">{label}</text>", top + ROW - 3.0);
         for step in &row.steps {
             let Ok(column) = numbers.binary_search(&step.number) else { continue };
             bar(&mut out, &step.parts, LABEL + cell * column as f64, top, (cell - 2.0) / longest);
@@ -99,14 +84,9 @@ fn bar(out: &mut String, parts: &[f32; 7], mut left: f64, top: f64, scale: f64) 
     for (time, colour) in parts.iter().zip(COLOURS) {
         let width = f64::from(*time) * scale;
         if width >= 0.2 {
-            push(
-                out,
-                format_args!(
-                    "<rect x=\"{left:.1}\" y=\"{:.1}\" width=\"{width:.1}\" height=\"{}\" fill=\"{colour}\"/>",
-                    top + 1.0,
-                    ROW - 2.0
-                ),
-            );
+            let (top, height) = (top + 1.0, ROW - 2.0);
+            *out += &format!("<rect x=\"{left:.1}\" y=\"{top:.1}\" width=\"{width:.1}\" height=\"{height}\"");
+            *out += &format!(" fill=\"{colour}\"/>");
         }
         left += width;
     }
@@ -147,16 +127,16 @@ fn matrix(answer: &Ranks) -> String {
     }
     let shares: HashMap<(u32, Class), u64> = cells.into_iter().collect();
     let mut out = String::from("<div class=\"table\"><table><thead><tr><th>group</th><th>collective</th>");
-    ranks.iter().for_each(|rank| push(&mut out, format_args!("<th class=\"n\">{}</th>", answer.number(*rank))));
+    ranks.iter().for_each(|rank| out += &format!("<th class=\"n\">{}</th>", answer.number(*rank)));
     out.push_str("</tr></thead><tbody>\n");
     for class in classes {
         let group =
             answer.communicators.get(class.0 as usize).map_or_else(String::new, laptime_analyze::Communicator::label);
-        push(&mut out, format_args!("<tr><td>{}</td><td>{}</td>", escape(&group), class.1.words()));
+        out += &format!("<tr><td>{}</td><td>{}</td>", escape(&group), class.1.words());
         for rank in &ranks {
             let share = shares.get(&(*rank, class)).map(|count| *count as f64 / all[&class] as f64);
             let text = share.map_or_else(String::new, |share| format!("{:.0} %", 100.0 * share));
-            push(&mut out, format_args!("<td class=\"n\">{text}</td>"));
+            out += &format!("<td class=\"n\">{text}</td>");
         }
         out.push_str("</tr>\n");
     }

@@ -74,7 +74,7 @@ mod tests {
 
     #[test]
     fn the_length_may_need_an_extra_block() {
-        // 55 bytes leave room for the length, 56 do not.
+        // 55 bytes leave space for the length, 56 do not.
         assert_eq!(hex(&[b'a'; 55]), "9f4390f8d30c2dd92ec9f095b65e2b9ae9b0a925a5258e241c9f1e910f734318");
         assert_eq!(hex(&[b'a'; 56]), "b35439a4ac6f0948b6d6f9e3c6af0f5f590ce20f1bde7090ef7970686ec6738a");
     }

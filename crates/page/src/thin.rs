@@ -1,7 +1,7 @@
 //! Level of detail: the shortest spans of a large trace become blocks.
 //!
 //! A row is one depth of one lane of one track, so its spans are disjoint. A block replaces neighbours of a row. It
-//! keeps their number and the exact sum of their times, so the total of every row stays what it was.
+//! keeps their number and the exact sum of their times, so the total of every row is unchanged.
 
 use std::ops::Range;
 
@@ -55,7 +55,7 @@ impl Item {
     }
 }
 
-/// A stretch of time, from its start to before its end, in nanoseconds.
+/// A half-open time interval, in nanoseconds.
 pub type Window = Range<u64>;
 
 /// Whether a span is in a window, if only in part.

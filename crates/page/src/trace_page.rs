@@ -1,6 +1,6 @@
 //! The page of a trace: the answer, the timeline, and every table about it.
 
-use std::{collections::HashSet, fmt::Write, io};
+use std::{collections::HashSet, io};
 
 use laptime_analyze::{
     Diagnosis, Evidence, Gain, Laps, Offload, OffloadFacts, OperationKind, Overview, Prepared, Reported, Severity,
@@ -99,7 +99,7 @@ pub fn of_trace(trace: &Trace, about: &About<'_>) -> io::Result<Page> {
     of_trace_with(trace, about, &|_| ())
 }
 
-/// Makes the page of a trace, and hands on its diagnosis before the page is done.
+/// Makes the page of a trace, and calls back with the diagnosis before the page is done.
 ///
 /// # Errors
 ///
@@ -185,7 +185,7 @@ fn answer(answers: &Answers) -> String {
     match (findings.first(), remarks.split_first()) {
         (Some(main), _) => push_main(&mut out, main),
         (None, Some((first, others))) => {
-            push(&mut out, format_args!("<p class=\"headline\">{}</p>\n", prose(first)));
+            out += &format!("<p class=\"headline\">{}</p>\n", prose(first));
             rest = others;
         }
         (None, None) => out.push_str("<p class=\"headline\">No bottleneck found.</p>\n"),
@@ -195,23 +195,20 @@ fn answer(answers: &Answers) -> String {
         out.push_str("<h3>Also</h3>\n<ul class=\"findings\">\n");
         for found in &findings[1..] {
             let place = jump(found.evidence.first());
-            push(
-                &mut out,
-                format_args!(
-                    "<li{place}><b>{}</b> <code>[{}]</code> {}; {}.{} {}</li>\n",
-                    escape(&found.title),
-                    escape(&found.id),
-                    prose(&found.summary),
-                    prose(&found.meaning),
-                    gain(found.gain.as_ref()),
-                    found.fixes.first().map_or_else(String::new, |fix| format!("Try: {}.", prose(&fix.text)))
-                ),
+            out += &format!(
+                "<li{place}><b>{}</b> <code>[{}]</code> {}; {}.{} {}</li>\n",
+                escape(&found.title),
+                escape(&found.id),
+                prose(&found.summary),
+                prose(&found.meaning),
+                gain(found.gain.as_ref()),
+                found.fixes.first().map_or_else(String::new, |fix| format!("Try: {}.", prose(&fix.text)))
             );
         }
         out.push_str("</ul>\n");
     }
     for remark in rest {
-        push(&mut out, format_args!("<p>{}</p>\n", prose(remark)));
+        out += &format!("<p>{}</p>\n", prose(remark));
     }
     out
 }
@@ -219,28 +216,25 @@ fn answer(answers: &Answers) -> String {
 /// The main finding with its evidence, its gain and its fixes.
 fn push_main(out: &mut String, main: &Reported) {
     let Reported { id, severity, title, summary, evidence, meaning, fixes, .. } = main;
-    push(
-        out,
-        format_args!(
-            "<div class=\"main {}\"{}>\n<p class=\"headline\">Main bottleneck: {} <code>[{}]</code></p>\n\
+    *out += &format!(
+        "<div class=\"main {}\"{}>\n<p class=\"headline\">Main bottleneck: {} <code>[{}]</code></p>\n\
              <p>{}; {}.{}</p>\n",
-            severity.word(),
-            jump(evidence.first()),
-            escape(title),
-            escape(id),
-            prose(summary),
-            prose(meaning),
-            gain(main.gain.as_ref()),
-        ),
+        severity.word(),
+        jump(evidence.first()),
+        escape(title),
+        escape(id),
+        prose(summary),
+        prose(meaning),
+        gain(main.gain.as_ref())
     );
     for fix in fixes {
         let framework = if fix.framework == "any" { "Try" } else { &fix.framework };
-        push(out, format_args!("<p class=\"try\"><b>{}</b>: {}</p>\n", escape(framework), prose(&fix.text)));
+        *out += &format!("<p class=\"try\"><b>{}</b>: {}</p>\n", escape(framework), prose(&fix.text));
     }
     out.push_str("</div>\n");
     let seen: Vec<String> = evidence.iter().take(MOST_EVIDENCE).map(seen).collect();
     if !seen.is_empty() {
-        push(out, format_args!("<h3>Where</h3>\n<ul class=\"findings\">\n{}</ul>\n", seen.concat()));
+        *out += &format!("<h3>Where</h3>\n<ul class=\"findings\">\n{}</ul>\n", seen.concat());
     }
 }
 
@@ -305,19 +299,16 @@ fn timeline(encoded: &data::Data) -> String {
          <div id=\"timeline-view\"></div>\n",
     );
     if let Some(thinning) = encoded.thinning {
-        push(
-            &mut out,
-            format_args!(
-                "<p class=\"note\">Level of detail: {} spans shorter than {} are drawn as blocks of up to {}. A block states how \
+        out += &format!(
+            "<p class=\"note\">Level of detail: {} spans shorter than {} are drawn as blocks of up to {}. A block states how \
                  many spans it has and their exact total. All figures and tables use every span.</p>\n",
-                single(&Cell::Count(encoded.thinned)),
-                single(&Cell::Nanos(thinning.shortest)),
-                single(&Cell::Nanos(thinning.longest_block))
-            ),
+            single(&Cell::Count(encoded.thinned)),
+            single(&Cell::Nanos(thinning.shortest)),
+            single(&Cell::Nanos(thinning.longest_block))
         );
     }
     if encoded.mark_step > 1 {
-        push(&mut out, format_args!("<p class=\"note\">One in {} marks is drawn.</p>\n", encoded.mark_step));
+        out += &format!("<p class=\"note\">One in {} marks is drawn.</p>\n", encoded.mark_step);
     }
     out
 }
@@ -365,15 +356,15 @@ const STATED: [&str; 5] = ["wall_ms", "spans", "threads", "streams", "dropped_ev
 /// Writes tables and leaves out what the page has already said.
 #[derive(Default)]
 struct Tidy {
-    said: HashSet<String>,
+    shown: HashSet<String>,
 }
 
 impl Tidy {
     fn html(&mut self, mut table: Table, place: impl Fn(usize) -> Option<Place>) -> String {
         table.facts.retain(|fact| !fact.key.as_ref().is_some_and(|key| STATED.contains(&key.as_ref())));
-        table.notes.retain(|note| self.said.insert(note.clone()));
-        table.warnings.retain(|note| self.said.insert(note.to_string()));
-        table.legend.retain(|note| self.said.insert(note.clone()));
+        table.notes.retain(|note| self.shown.insert(note.clone()));
+        table.warnings.retain(|note| self.shown.insert(note.to_string()));
+        table.legend.retain(|note| self.shown.insert(note.clone()));
         html(&table, place)
     }
 }
@@ -399,9 +390,4 @@ fn environment(trace: &Trace, about: &About<'_>) -> String {
     let facts: Vec<(String, String)> =
         trace.metadata.iter().map(|(key, json)| (key.to_owned(), json.to_owned())).collect();
     run_page::repeat(about.command.as_deref()) + &run_page::fact_table(&facts)
-}
-
-fn push(out: &mut String, text: std::fmt::Arguments<'_>) {
-    // Writing to memory cannot fail.
-    let _ = out.write_fmt(text);
 }
