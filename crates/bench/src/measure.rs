@@ -322,7 +322,7 @@ impl Taken {
                 }
                 (Steady::Reached, is_out_of_time)
             }
-            Ok(Steadiness::SlowDown(_) | Steadiness::NoSteadyState(_)) => (Steady::NotReached, true),
+            Ok(Steadiness::SlowDown(_) | Steadiness::NoSteadyState) => (Steady::NotReached, true),
         };
         self.measured.steady = steady;
         is_done
