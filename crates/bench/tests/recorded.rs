@@ -59,7 +59,7 @@ fn few_false_alarms_and_a_true_slowdown_is_found_on_recorded_iterations() {
 }
 
 #[test]
-fn a_judge_that_is_always_unclear_fails() {
+fn always_answering_unclear_falls_short_on_recorded_iterations() {
     let (_, iterations) = recordings().remove(0);
     let evasive = power_of(&iterations, &TRIAL, |_, _| Verdict::Unclear(Reason::AroundMargin)).unwrap();
     assert!(!evasive.shortfalls().is_empty());

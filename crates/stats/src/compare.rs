@@ -84,11 +84,11 @@ pub struct Level {
 /// How the second side compares with the first. Iterations are times: larger is slower.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Verdict {
-    /// The interval lies below zero, and the difference beyond the margin.
+    /// The interval is below zero, and the difference is beyond the margin.
     Faster,
-    /// The interval lies above zero, and the difference beyond the margin.
+    /// The interval is above zero, and the difference is beyond the margin.
     Slower,
-    /// The whole interval lies within the margin.
+    /// The whole interval is within the margin.
     Same,
     /// No decision, and why.
     Unclear(Reason),
@@ -267,7 +267,7 @@ impl Differing {
     fn of(a: &Group, b: &Group) -> Self {
         let (logs_a, logs_b) = (a.log_medians(), b.log_medians());
         let interval = shift(&logs_a, &logs_b, LEVEL).map(|shift| shift.interval);
-        // The difference of the typical values, which are shown next to it. It rarely lies outside the interval.
+        // The difference of the typical values, which are shown next to it. It is rarely outside the interval.
         let estimate = b.log_typical() - a.log_typical();
         let estimate = interval.map_or(estimate, |ends| estimate.clamp(ends.low, ends.high));
         Self { estimate, interval, processes: [a.processes(), b.processes()] }

@@ -12,7 +12,7 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// Returns whether the value lies within, ends included.
+    /// Returns whether the value is within the interval, ends included.
     pub fn contains(&self, value: f64) -> bool {
         self.low <= value && value <= self.high
     }
