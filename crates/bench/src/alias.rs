@@ -88,14 +88,17 @@ fn resolve_one(aliases: &[Alias], name: &str, words: &[String]) -> Result<Given,
             }),
         };
     }
+    let value = |alias: &Alias| match alias.target {
+        AliasTarget::Values { axis: of, values } if of == axis => Some((alias.name, values)),
+        _ => None,
+    };
+    let known: Vec<(&str, &str)> = aliases.iter().filter_map(value).collect();
+    if known.is_empty() {
+        return Ok((axis.to_owned(), words.to_vec()));
+    }
     let part = |part: &str| {
-        let target = |alias: &Alias| match alias.target {
-            AliasTarget::Values { axis: of, values } if of == axis && alias.name.eq_ignore_ascii_case(part) => {
-                Some(values)
-            }
-            _ => None,
-        };
-        aliases.iter().find_map(target).map_or_else(|| part.to_owned(), str::to_owned)
+        let found = known.iter().find(|(name, _)| name.eq_ignore_ascii_case(part));
+        found.map_or_else(|| part.to_owned(), |(_, values)| (*values).to_owned())
     };
     let word = |word: &String| word.split(',').map(|text| part(text.trim())).collect::<Vec<_>>().join(",");
     Ok((axis.to_owned(), words.iter().map(word).collect()))
@@ -118,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_flags_and_words_for_values_are_replaced() {
+    fn aliases_of_flags_and_values_are_replaced() {
         let asked = [
             given("model_sizes", &["small", "large"]),
             given("context_length", &["small,1024", "Small"]),
@@ -143,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn the_axis_of_a_name_is_reported_and_words_for_values_are_no_flags() {
+    fn aliases_of_values_are_not_flags() {
         let names = ["model_sizes", "no_training", "seq_len", "small"];
         assert_eq!(names.map(|name| axis_of(ALIASES, name)), ["model", "pass_type", "seq_len", "small"]);
     }

@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn every_form_gives_its_values() {
+    fn every_form_of_values_is_parsed() {
         for (words, expected) in [
             (&["1024"][..], "1024"),
             (&["f32,bf16"], "f32 bf16"),
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_reported() {
+    fn invalid_values_are_reported() {
         let text = |text: &str| text.to_owned();
         assert_eq!(values(&["8-1+1"]), Err(AxisError::Backwards { text: text("8-1+1") }));
         assert_eq!(values(&["1-8+0"]), Err(AxisError::Endless { text: text("1-8+0") }));
@@ -149,7 +149,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_range_lies_between_its_ends_and_rises(first in 1_i64..1000, length in 0_i64..100_000, step in 1_i64..50) {
+        fn a_range_ascends_between_its_ends(first in 1_i64..1000, length in 0_i64..100_000, step in 1_i64..50) {
             for text in [format!("{first}-{}+{step}", first + length), format!("{first}-{}*{}", first + length, step + 1)] {
                 let Ok(values) = parse_values([text.as_str()]) else { continue };
                 let numbers: Vec<i64> =
@@ -160,7 +160,7 @@ mod tests {
         }
 
         #[test]
-        fn any_text_is_read_or_refused(text in ".{0,40}") {
+        fn any_text_is_parsed_or_refused(text in ".{0,40}") {
             let _ = parse_values([text.as_str()]);
         }
     }

@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn faults_are_found_behind_any_name() {
+    fn page_faults_are_found_after_any_program_name() {
         let stat = "17 (a) b (c) R 1 17 17 0 -1 4194304 2345 99 1 0 5 6";
         assert_eq!(minor_faults(stat), Some(2345));
         assert_eq!(minor_faults("17 (cut"), None);
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cold_process_gets_folders_that_are_empty_and_go_again() {
+    fn a_cold_process_gets_empty_temporary_folders() {
         let caches = EmptyCaches::new().unwrap();
         let folder = caches.folder.clone();
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 0);

@@ -193,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_and_shares_are_read_as_people_write_them() {
+    fn durations_and_shares_are_parsed_with_their_units() {
         let times =
             ["10", "10s", "1.5 s", "500ms", "20us", "2m", "1h"].map(|text| text.parse::<Seconds>().unwrap().nanos());
         let expected = [10e9, 10e9, 1.5e9, 5e8, 2e4, 120e9, 3600e9].map(|nanos: f64| nanos as u64);
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_quantity_is_reported_with_an_example() {
+    fn invalid_quantities_are_reported_with_an_example() {
         for text in ["", "s", "10 parsecs", "-1s", "0", "nan", "1e300h"] {
             let message = text.parse::<Seconds>().unwrap_err().to_string();
             assert_eq!(message, format!("`{text}` is not a duration; examples: `10s`, `500ms` or `2m`"));
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_above_one_needs_its_sign() {
+    fn a_share_above_one_needs_a_percent_sign() {
         let message = "5".parse::<Share>().unwrap_err().to_string();
         assert_eq!(message, "`5` is more than 1; write `5%` for a percentage");
         let read = ["5%", "1", "150%", "0.05"].map(|text| text.parse::<Share>().map(|share| share.0));
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flag_goes_before_the_file_and_takes_its_whole_stop_rule() {
+    fn flags_override_the_file_and_replace_its_whole_stop_rule() {
         let flags = GivenSettings { iterations: Some(5), ..GivenSettings::default() };
         let file = GivenSettings { within: Some(Share(0.01)), runs: Some(3), ..GivenSettings::default() };
         let settings = flags.or(file).settle().unwrap();
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn two_rules_and_no_iterations_are_refused() {
+    fn conflicting_stop_rules_and_zero_iterations_are_refused() {
         let two = GivenSettings { iterations: Some(5), max_time: Some(Seconds(1.0)), ..GivenSettings::default() };
         assert_eq!(two.settle(), Err(SettingsError::TwoRules { other: "max-time" }));
         let [least, most] = [10, 1].map(Duration::from_secs);

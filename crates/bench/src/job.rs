@@ -1,4 +1,4 @@
-//! What a program can measure, and what it is asked to measure.
+//! The workloads and devices of a program, and jobs for them.
 
 use std::path::PathBuf;
 

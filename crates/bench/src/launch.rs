@@ -7,7 +7,7 @@ use std::{ffi::OsString, path::PathBuf, sync::OnceLock};
 pub struct Launch {
     /// The executable: this program, or the interpreter that it is a module of.
     pub program: PathBuf,
-    /// What the executable needs to become this program, such as a script; the words of the user come after it.
+    /// Arguments that make the executable run this program, such as a script; the words of the user follow.
     pub arguments: Vec<OsString>,
     /// The file that holds our code.
     pub binary: PathBuf,

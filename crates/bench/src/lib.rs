@@ -1,8 +1,8 @@
 //! The measuring loop: plans and their cases, the traits of workloads and devices, and stop rules.
 //!
 //! A [`Plan`] resolves the values on a workload's axes. Each of its cases goes through [`measure`], which prepares,
-//! checks, warms up and measures iterations until its [`Stop`] rule is met. The device owns the clock, so everything
-//! here is tested with exact times on the [`Simulated`] device. Nothing here prints; a [`Sink`] receives the events.
+//! checks, warms up and measures iterations until its [`Stop`] rule is met. The device owns the clock, so tests have
+//! exact times on a simulated device (feature `simulated`). Nothing here prints; a [`Sink`] receives the events.
 
 mod alias;
 mod axis;
@@ -22,7 +22,10 @@ mod plan_file;
 pub mod process;
 mod profile;
 #[cfg(test)]
+#[path = "tests/scripted.rs"]
 mod scripted;
+#[cfg(feature = "simulated")]
+#[path = "tests/simulated.rs"]
 mod simulated;
 mod sink;
 pub mod slurm;
@@ -33,6 +36,8 @@ mod trouble;
 mod worker;
 mod workload;
 
+#[cfg(feature = "simulated")]
+pub use self::simulated::Simulated;
 pub use self::{
     alias::{Alias, AliasTarget, Given, axis_of, resolve},
     axis::{AxisError, MOST_VALUES, parse_values},
@@ -47,11 +52,10 @@ pub use self::{
     plan::{AxisSpec, Cost, MOST_CASES, Plan, PlanError, ValueKind, refuse_too_many, refuse_unknown},
     plan_file::{PlanFile, PlanFileError},
     profile::{ProfileSettings, Profiled, TimingPairs, profile},
-    simulated::Simulated,
     sink::{Phase, Sink},
     stop::reason_to_stop,
     sweep::{Swept, sweep},
-    timing::{L2Error, SwitchableClock, TimingError, nanos_between, settle_l2, settle_timing},
+    timing::{L2Error, SwitchableClock, TimingError, settle_l2, settle_timing},
     trouble::{NoDevice, OutOfMemory, chained},
     worker::{OUT_OF_MEMORY_STATUS, is_fresh_process, serve_if_requested, status_if_requested},
     workload::{

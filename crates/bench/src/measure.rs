@@ -23,13 +23,13 @@ pub fn measure(
     settings: &Settings,
     sink: &mut dyn Sink,
 ) -> Outcome {
-    let mut taken = Taken::new(workload.metrics());
+    let mut measuring = Measuring { device, settings, sink, collected: Collected::new(workload.metrics()) };
     device.set_timing(settings.timing);
     device.set_l2(settings.l2);
     device.set_depth(settings.depth);
     device.reset_peak();
-    let ended = guarded(|| prepare_and_run(workload, case, device, settings, sink, &mut taken));
-    taken.outcome(ended, device)
+    let ended = guarded(|| measuring.prepare_and_run(workload, case));
+    measuring.collected.outcome(ended, device)
 }
 
 /// Like [`measure`], for a case that is already prepared and needs no check.
@@ -39,40 +39,91 @@ pub fn measure_ready(
     settings: &Settings,
     sink: &mut dyn Sink,
 ) -> Outcome {
-    let mut taken = Taken::new(Vec::new());
+    let mut measuring = Measuring { device, settings, sink, collected: Collected::new(Vec::new()) };
     device.set_timing(settings.timing);
     device.reset_peak();
-    let ended = guarded(|| run_all(iteration, device, settings, sink, &mut taken).map(Ok));
-    taken.outcome(ended, device)
+    let ended = guarded(|| measuring.run_all(iteration).map(Ok));
+    measuring.collected.outcome(ended, device)
 }
 
-fn prepare_and_run(
-    workload: &dyn Workload,
-    case: &Case,
-    device: &dyn Device,
-    settings: &Settings,
-    sink: &mut dyn Sink,
-    taken: &mut Taken,
-) -> anyhow::Result<Result<StopReason, Box<Outcome>>> {
-    sink.phase(Phase::Prepare);
-    let mut iteration = match prepare(workload, case, device, taken)? {
-        Ok(iteration) => iteration,
-        Err(outcome) => return Ok(Err(outcome)),
-    };
-    if !settings.cold {
-        sink.phase(Phase::Check);
-        check(&mut *iteration, device, taken)?;
+/// How preparing or measuring a case ended, unless it failed: with a result, or with the outcome of a case that cannot
+/// run.
+pub(crate) type Ended<T> = anyhow::Result<Result<T, Box<Outcome>>>;
+
+struct Measuring<'a> {
+    device: &'a dyn Device,
+    settings: &'a Settings,
+    sink: &'a mut dyn Sink,
+    collected: Collected,
+}
+
+impl Measuring<'_> {
+    fn prepare_and_run(&mut self, workload: &dyn Workload, case: &Case) -> Ended<StopReason> {
+        let Self { device, settings, .. } = *self;
+        self.sink.phase(Phase::Prepare);
+        let mut iteration = match self.collected.prepare(workload, case, device)? {
+            Ok(iteration) => iteration,
+            Err(outcome) => return Ok(Err(outcome)),
+        };
+        if !settings.cold {
+            self.sink.phase(Phase::Check);
+            self.collected.check(&mut *iteration, device)?;
+        }
+        let recording = kernels(device, settings.timing)?;
+        let stopped = self.run_all(&mut *iteration)?;
+        if let Some(recording) = recording {
+            let busy_ns = recording.finish()?.busy_ns(&self.collected.stretches);
+            self.collected.measured.busy_ns = busy_ns.into_iter().map(Some).collect();
+        }
+        if settings.cold {
+            self.collected.check(&mut *iteration, device)?;
+        }
+        self.collected.ask(&*iteration);
+        Ok(Ok(stopped))
     }
-    let recording = kernels(device, settings.timing)?;
-    let stopped = run_all(&mut *iteration, device, settings, sink, taken)?;
-    if let Some(recording) = recording {
-        taken.measured.busy_ns = recording.finish()?.busy_ns(&taken.stretches).into_iter().map(Some).collect();
+
+    fn run_all(&mut self, iteration: &mut dyn Iteration) -> anyhow::Result<StopReason> {
+        let warmups = match self.settings.warmup {
+            WarmUp::Iterations(iterations) => iterations,
+            WarmUp::Auto => 0,
+        };
+        if warmups > 0 {
+            self.sink.phase(Phase::WarmUp);
+        }
+        for _ in 0..warmups {
+            let wall_ns = run_marked(iteration, self.device, self.collected.count())?.wall_ns();
+            self.collected.keep_warm_up(wall_ns, iteration.readings(Nanos(wall_ns)));
+            self.sink.iteration(wall_ns, false);
+            if self.sink.is_interrupted() {
+                return Ok(StopReason::Interrupted);
+            }
+        }
+        self.sink.phase(Phase::Measure);
+        for cuts in 0.. {
+            let mut stopped = self.sample(iteration)?;
+            if self.settings.warmup != WarmUp::Auto || self.collected.cut_warm_up(cuts, &mut stopped) {
+                return Ok(stopped);
+            }
+        }
+        unreachable!("the last cut ends it")
     }
-    if settings.cold {
-        check(&mut *iteration, device, taken)?;
+
+    /// Measures iterations until the stop rule is met.
+    fn sample(&mut self, iteration: &mut dyn Iteration) -> anyhow::Result<StopReason> {
+        loop {
+            let one = run_marked(iteration, self.device, self.collected.count())?;
+            let wall_ns = one.wall_ns();
+            self.collected.keep(one, iteration.readings(Nanos(wall_ns)));
+            self.sink.iteration(wall_ns, true);
+            let Collected { measured, elapsed_ns, .. } = &self.collected;
+            if let Some(reason) = reason_to_stop(&self.settings.stop, &measured.wall_ns, *elapsed_ns) {
+                return Ok(reason);
+            }
+            if self.sink.is_interrupted() {
+                return Ok(StopReason::Interrupted);
+            }
+        }
     }
-    taken.ask(&*iteration);
-    Ok(Ok(stopped))
 }
 
 /// Starts recording kernels if the timing requires it.
@@ -84,92 +135,9 @@ pub(crate) fn kernels(device: &dyn Device, timing: Timing) -> anyhow::Result<Opt
     Ok(Some(recording.ok_or_else(|| anyhow::anyhow!("device `{}` cannot record kernels", device.name()))?))
 }
 
-/// Prepares a case and stores how long that took; a case that cannot run is an outcome.
-pub(crate) fn prepare<'a>(
-    workload: &'a dyn Workload,
-    case: &Case,
-    device: &'a dyn Device,
-    taken: &mut Taken,
-) -> anyhow::Result<Result<Box<dyn Iteration + 'a>, Box<Outcome>>> {
-    let _stage = stage!("prepare");
-    let start = device.now();
-    let iteration = match workload.parse(case, device)?.prepare()?.ready() {
-        Ok(iteration) => iteration,
-        Err(outcome) => return Ok(Err(outcome)),
-    };
-    device.synchronise()?;
-    taken.measured.prepare_ns = device.now().saturating_sub(start).0;
-    taken.measured.work = iteration.work();
-    Ok(Ok(iteration))
-}
-
-/// Checks the result of a case once and stores how long that took.
-pub(crate) fn check(iteration: &mut dyn Iteration, device: &dyn Device, taken: &mut Taken) -> anyhow::Result<()> {
-    let _stage = stage!("check");
-    let start = device.now();
-    iteration.check()?;
-    device.synchronise()?;
-    taken.measured.check_ns = device.now().saturating_sub(start).0;
-    Ok(())
-}
-
-fn run_all(
-    iteration: &mut dyn Iteration,
-    device: &dyn Device,
-    settings: &Settings,
-    sink: &mut dyn Sink,
-    taken: &mut Taken,
-) -> anyhow::Result<StopReason> {
-    let asked = match settings.warmup {
-        WarmUp::Iterations(iterations) => iterations,
-        WarmUp::Auto => 0,
-    };
-    if asked > 0 {
-        sink.phase(Phase::WarmUp);
-    }
-    for _ in 0..asked {
-        let wall_ns = run_marked(iteration, device, taken.count())?.wall_ns();
-        taken.keep_warm_up(wall_ns, iteration.readings(Nanos(wall_ns)));
-        sink.iteration(wall_ns, false);
-        if sink.is_interrupted() {
-            return Ok(StopReason::Interrupted);
-        }
-    }
-    sink.phase(Phase::Measure);
-    for cuts in 0.. {
-        let mut stopped = sample(iteration, device, settings, sink, taken)?;
-        if settings.warmup != WarmUp::Auto || taken.cut_warm_up(cuts, &mut stopped) {
-            return Ok(stopped);
-        }
-    }
-    unreachable!("the last cut ends it")
-}
-
-/// Measures iterations until the stop rule is met.
-fn sample(
-    iteration: &mut dyn Iteration,
-    device: &dyn Device,
-    settings: &Settings,
-    sink: &mut dyn Sink,
-    taken: &mut Taken,
-) -> anyhow::Result<StopReason> {
-    loop {
-        let one = run_marked(iteration, device, taken.count())?;
-        let wall_ns = one.wall_ns();
-        taken.keep(one, iteration.readings(Nanos(wall_ns)));
-        sink.iteration(wall_ns, true);
-        if let Some(reason) = reason_to_stop(&settings.stop, &taken.measured.wall_ns, taken.elapsed_ns) {
-            return Ok(reason);
-        }
-        if sink.is_interrupted() {
-            return Ok(StopReason::Interrupted);
-        }
-    }
-}
-
 /// Runs one iteration as a lap of the trace, with its page faults, if a recording is running.
 fn run_marked(iteration: &mut dyn Iteration, device: &dyn Device, at: usize) -> anyhow::Result<One> {
-    let one = take_in(iteration, device, || {
+    let one = run_in(iteration, device, || {
         mark_page_faults();
         lap!("iteration", iteration = at)
     });
@@ -179,15 +147,11 @@ fn run_marked(iteration: &mut dyn Iteration, device: &dyn Device, at: usize) -> 
 
 /// Runs one iteration, synchronised at both ends.
 pub(crate) fn run_one(iteration: &mut dyn Iteration, device: &dyn Device) -> anyhow::Result<One> {
-    take_in(iteration, device, || ())
+    run_in(iteration, device, || ())
 }
 
 /// Runs one iteration, synchronised at both ends, inside the guard that `enter` returns.
-fn take_in<Lap>(
-    iteration: &mut dyn Iteration,
-    device: &dyn Device,
-    enter: impl FnOnce() -> Lap,
-) -> anyhow::Result<One> {
+fn run_in<Lap>(iteration: &mut dyn Iteration, device: &dyn Device, enter: impl FnOnce() -> Lap) -> anyhow::Result<One> {
     iteration.ready()?;
     device.chill()?;
     device.synchronise()?;
@@ -214,8 +178,8 @@ impl One {
     }
 }
 
-/// What has been measured so far; kept if the case fails.
-pub(crate) struct Taken {
+/// The measurements so far; kept if the case fails.
+pub(crate) struct Collected {
     pub(crate) measured: Measured,
     /// Start and end of the iterations that count, on the clock of [`Device::now`].
     stretches: Vec<Stretch>,
@@ -225,7 +189,7 @@ pub(crate) struct Taken {
     kept_bytes: u64,
 }
 
-impl Taken {
+impl Collected {
     pub(crate) fn new(metrics: Vec<MetricSpec>) -> Self {
         let metric = |spec: MetricSpec| Metric { name: spec.name.to_owned(), better: spec.better, values: Vec::new() };
         let metrics: Vec<Metric> = metrics.into_iter().map(metric).collect();
@@ -237,14 +201,38 @@ impl Taken {
         }
     }
 
-    /// The outcome of the case: stopped by a rule, without iterations, or failed with the iterations before the
-    /// failure.
-    pub(crate) fn outcome(
-        mut self,
-        ended: anyhow::Result<Result<StopReason, Box<Outcome>>>,
-        device: &dyn Device,
-    ) -> Outcome {
-        self.forget_what_is_unknown();
+    /// Prepares a case and stores how long that took.
+    pub(crate) fn prepare<'a>(
+        &mut self,
+        workload: &'a dyn Workload,
+        case: &Case,
+        device: &'a dyn Device,
+    ) -> Ended<Box<dyn Iteration + 'a>> {
+        let _stage = stage!("prepare");
+        let start = device.now();
+        let iteration = match workload.parse(case, device)?.prepare()?.ready() {
+            Ok(iteration) => iteration,
+            Err(outcome) => return Ok(Err(outcome)),
+        };
+        device.synchronise()?;
+        self.measured.prepare_ns = device.now().saturating_sub(start).0;
+        self.measured.work = iteration.work();
+        Ok(Ok(iteration))
+    }
+
+    /// Checks the result of a case once and stores how long that took.
+    pub(crate) fn check(&mut self, iteration: &mut dyn Iteration, device: &dyn Device) -> anyhow::Result<()> {
+        let _stage = stage!("check");
+        let start = device.now();
+        iteration.check()?;
+        device.synchronise()?;
+        self.measured.check_ns = device.now().saturating_sub(start).0;
+        Ok(())
+    }
+
+    /// The outcome of the case. A failed case has the iterations before the failure.
+    pub(crate) fn outcome(mut self, ended: Ended<StopReason>, device: &dyn Device) -> Outcome {
+        self.drop_unknown();
         match ended {
             Ok(Ok(stopped)) => Outcome::Measured(Measured {
                 stopped,
@@ -253,20 +241,23 @@ impl Taken {
                 ..self.measured
             }),
             Ok(Err(outcome)) => *outcome,
-            Err(error) => match error.chain().find_map(|cause| cause.downcast_ref::<OutOfMemory>()) {
-                Some(&OutOfMemory { needed_bytes, available_bytes }) => {
-                    Outcome::OutOfMemory { needed_bytes, available_bytes }
+            Err(error) => {
+                let known = error.chain().find_map(|cause| cause.downcast_ref().copied());
+                match known.or_else(|| device.out_of_memory(&error)) {
+                    Some(OutOfMemory { needed_bytes, available_bytes }) => {
+                        Outcome::OutOfMemory { needed_bytes, available_bytes }
+                    }
+                    None => Outcome::Failed {
+                        errors: error.chain().map(ToString::to_string).collect(),
+                        wall_ns: self.measured.wall_ns,
+                    },
                 }
-                None => Outcome::Failed {
-                    errors: error.chain().map(ToString::to_string).collect(),
-                    wall_ns: self.measured.wall_ns,
-                },
-            },
+            }
         }
     }
 
-    /// Metrics without any value are left out.
-    fn forget_what_is_unknown(&mut self) {
+    /// Removes lists without any known value.
+    fn drop_unknown(&mut self) {
         let Measured { device_ns, states, warmup_metrics, .. } = &mut self.measured;
         warmup_metrics.retain(|metric| metric.values.iter().any(Option::is_some));
         if device_ns.iter().all(Option::is_none) {
@@ -307,7 +298,7 @@ impl Taken {
     /// true if sampling is finished. If iterations were moved, the stop rule is checked again with the remaining ones,
     /// up to [`MOST_CUTS`] times.
     ///
-    /// Timings that became slower are not a warm-up: all of them count, and the case is marked as not steady.
+    /// Timings that became slower are not a warm-up: all iterations count, and the case is marked as not steady.
     fn cut_warm_up(&mut self, cuts: usize, stopped: &mut StopReason) -> bool {
         let walls: Vec<f64> = self.measured.wall_ns.iter().map(|&wall| wall as f64).collect();
         let is_out_of_time = matches!(stopped, StopReason::MaxTime { .. } | StopReason::Interrupted);
@@ -322,7 +313,7 @@ impl Taken {
                 }
                 (Steady::Reached, is_out_of_time)
             }
-            Ok(Steadiness::SlowDown(_) | Steadiness::NoSteadyState(_)) => (Steady::NotReached, true),
+            Ok(Steadiness::SlowDown(_) | Steadiness::NoSteadyState) => (Steady::NotReached, true),
         };
         self.measured.steady = steady;
         is_done
@@ -417,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn what_warm_up_iterations_say_of_themselves_is_kept_with_them() {
+    fn metrics_of_warm_up_iterations_are_kept_separately() {
         let device = Simulated::new();
         let asked = measured(run(&Scripted::steps(&device, [900, 50, 52]), settings(WarmUp::Iterations(1), 2)));
         assert_eq!(asked.warmup_metrics.len(), asked.metrics.len());
@@ -449,14 +440,14 @@ mod tests {
     }
 
     #[test]
-    fn kernels_show_how_long_the_device_was_busy() {
+    fn kernel_timing_shows_how_long_the_device_was_busy() {
         let device = Simulated::with_clock();
         let kernels = measure_on(&device, Settings { timing: Timing::Kernels, ..settings(WarmUp::Iterations(1), 2) });
         assert_eq!((kernels.wall_ns, kernels.device_ns, kernels.busy_ns), (vec![50; 2], vec![], vec![Some(40); 2]));
     }
 
     #[test]
-    fn a_device_without_kernels_to_report_is_a_case_that_failed() {
+    fn kernel_timing_without_kernel_recording_fails_the_case() {
         let device = Simulated::new();
         let kernels = Settings { timing: Timing::Kernels, ..settings(WarmUp::Iterations(0), 2) };
         let errors = vec!["device `simulated` cannot record kernels".to_owned()];
@@ -480,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn a_warm_up_is_found_and_its_iterations_do_not_count() {
+    fn a_warm_up_is_detected_and_its_iterations_do_not_count() {
         let device = Simulated::new();
         let cold = [4000, 3000, 2000];
         let steady = (0..60).map(|iteration| 1000 + iteration % 3);
@@ -503,7 +494,7 @@ mod tests {
     }
 
     #[test]
-    fn iterations_that_became_slower_are_no_warm_up_and_all_count() {
+    fn iterations_that_became_slower_are_not_a_warm_up() {
         let device = Simulated::new();
         let workload =
             Scripted::steps(&device, (0..60).map(|iteration| if iteration < 20 { 500 } else { 1000 } + iteration % 3));
@@ -512,7 +503,7 @@ mod tests {
     }
 
     #[test]
-    fn iterations_that_keep_getting_slower_are_never_steady_and_all_count() {
+    fn iterations_that_keep_getting_slower_never_reach_a_steady_state() {
         let device = Simulated::new();
         let workload = Scripted::steps(&device, (0..200).map(|iteration| 1000 + 20 * iteration));
         let measured = measured(run(&workload, settings(WarmUp::Auto, 60)));
@@ -528,7 +519,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_of_a_workload_is_a_case_that_failed() {
+    fn a_panic_of_a_workload_fails_the_case() {
         let device = Simulated::new();
         let workload = Scripted::of(&device, vec![Step::Lasts(5), Step::Panics]);
         let errors = vec!["panic: out of range".to_owned()];
@@ -537,7 +528,7 @@ mod tests {
     }
 
     #[test]
-    fn a_case_that_does_not_fit_is_reported_with_its_needs_and_never_run() {
+    fn a_case_that_does_not_fit_is_reported_with_its_sizes_and_not_run() {
         let device = Simulated::with_memory(1000);
         let workload = Scripted::steps(&device, [1]);
         let case = Case::new(vec![("bytes".to_owned(), 4096.into())]);
@@ -548,7 +539,7 @@ mod tests {
     }
 
     #[test]
-    fn out_of_memory_in_an_iteration_is_reported_with_its_needs() {
+    fn out_of_memory_in_an_iteration_is_reported_with_its_size() {
         let device = Simulated::new();
         let workload = Scripted::of(&device, vec![Step::Lasts(5), Step::LacksMemory]);
         let outcome = run(&workload, settings(WarmUp::Iterations(0), 9));
@@ -556,7 +547,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cold_cache_is_emptied_before_every_iteration_and_a_warm_one_never() {
+    fn only_a_cold_cache_is_emptied_before_every_iteration() {
         let chills = |l2| {
             let device = Simulated::with_clock();
             measure_on(&device, Settings { l2, ..settings(WarmUp::Iterations(1), 3) });
@@ -566,7 +557,7 @@ mod tests {
     }
 
     #[test]
-    fn a_case_that_makes_no_sense_is_skipped_with_a_reason() {
+    fn a_case_that_does_not_apply_is_skipped_with_a_reason() {
         let device = Simulated::new();
         let case = Case::new(vec![("applies".to_owned(), "no".into())]);
         let workload = Scripted::steps(&device, []);
@@ -586,7 +577,7 @@ mod tests {
     }
 
     #[test]
-    fn the_peak_is_that_of_this_case_and_of_what_was_kept_for_it() {
+    fn the_peak_includes_memory_that_was_kept_for_the_case() {
         let device = Simulated::new();
         device.use_bytes(1 << 30);
         let case = Case::new(vec![("bytes".to_owned(), 4096.into())]);

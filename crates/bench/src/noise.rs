@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn an_even_clock_has_no_gaps_and_one_pace() {
+    fn an_even_clock_has_no_gaps_and_a_constant_pace() {
         let even = watch(clock(&[]), WINDOW);
         assert_eq!(even, Seen { watched: 1_000, paces: vec![0.1; 10], ..Seen::default() });
         assert_eq!(even.pace_spread(), Some(0.0));
@@ -228,13 +228,13 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_before_the_threads_settled_does_not_count() {
+    fn a_gap_during_settling_does_not_count() {
         let seen = watch(clock(&[(5, 400)]), Window { settle: 100, ..WINDOW });
         assert_eq!((seen.gaps, seen.watched), (0, 1_000));
     }
 
     #[test]
-    fn a_core_that_changes_its_speed_spreads_the_pace() {
+    fn a_changing_clock_speed_spreads_the_pace() {
         // From the second reading on, at 40, slices alternate between ten and five readings.
         let mut at = 0_i64;
         let speeding = move || {
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_few_slices_give_no_spread() {
+    fn too_few_slices_have_no_spread() {
         assert_eq!(watch(clock(&[]), Window { length: 300, ..WINDOW }).pace_spread(), None);
     }
 
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn the_step_and_the_cost_of_a_clock_are_reported_by_its_readings() {
+    fn readings_show_the_step_and_the_cost_of_a_clock() {
         // A clock that does not advance for three of four readings.
         let mut readings = 0;
         let mut coarse = || {
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_clock_raises_what_counts_as_a_gap() {
+    fn a_slow_clock_raises_the_threshold_of_gaps() {
         assert_eq!(Window::new(1e6, 20.0, 0.5).gap, 2_000);
         assert_eq!(Window::new(1e6, 400.0, 0.5).gap, 8_000);
     }
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn this_machine_is_listened_to() {
+    fn the_noise_of_this_machine_is_measured() {
         let noise = noise();
         assert!(noise.alone.watched_ns >= 99_000_000 && noise.clock.reading_ns > 0.0, "{noise:?}");
         assert_eq!(noise.together.is_some(), parallelism() > 1);

@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_is_opened_once_as_long_as_somebody_holds_it() {
+    fn a_device_is_opened_once_while_it_is_in_use() {
         let counted = Counted::default();
         let devices = OpenOnce::new(&counted);
         let first = devices.open("auto").unwrap();

@@ -16,7 +16,7 @@ pub struct AxisSpec {
     pub about: &'static str,
     /// The kind of values.
     pub kind: ValueKind,
-    /// The values if none are given.
+    /// The values if none are given; without any, only cases with given values have the axis.
     pub default: Vec<AxisValue>,
     /// How much preparation a new value costs; costly axes change least often.
     pub cost: Cost,
@@ -38,6 +38,8 @@ pub enum ValueKind {
     OneOf(&'static [&'static str]),
     /// Any name.
     Name,
+    /// A text, path or list that is one value: the words after the flag, joined by this separator.
+    Text(&'static str),
     /// True or false; the flag alone means true.
     Switch,
 }
@@ -48,7 +50,7 @@ impl ValueKind {
             (Self::Int { least, most }, AxisValue::Int(value)) => (least..=most).contains(value),
             (Self::Number, AxisValue::Int(_) | AxisValue::Float(_)) => true,
             (Self::OneOf(names), AxisValue::Text(name)) => names.contains(&name.as_str()),
-            (Self::Name, AxisValue::Text(_)) | (Self::Switch, AxisValue::Bool(_)) => true,
+            (Self::Name | Self::Text(_), AxisValue::Text(_)) | (Self::Switch, AxisValue::Bool(_)) => true,
             _ => false,
         }
     }
@@ -61,6 +63,7 @@ impl ValueKind {
             Self::Number => "numbers".to_owned(),
             Self::OneOf(names) => format!("one of {}", names.join(", ")),
             Self::Name => "names".to_owned(),
+            Self::Text(_) => "text".to_owned(),
             Self::Switch => "true or false".to_owned(),
         }
     }
@@ -155,7 +158,8 @@ impl Plan {
     }
 
     fn check_size(&self) -> Result<(), PlanError> {
-        let cases = self.axes.iter().fold(1_u128, |product, (_, values)| product.saturating_mul(values.len() as u128));
+        let cases =
+            self.axes.iter().fold(1, |product: u128, (_, values)| product.saturating_mul(values.len().max(1) as u128));
         refuse_too_many(cases)
     }
 
@@ -179,7 +183,7 @@ impl Plan {
         by_cost.sort_by_key(|&at| self.axes[at].0.cost);
         let mut points: Vec<Vec<usize>> = vec![vec![0; self.axes.len()]];
         for at in by_cost {
-            let choices = self.axes[at].1.len();
+            let choices = self.axes[at].1.len().max(1);
             let with = |point: Vec<usize>, choice: usize| {
                 let mut point = point;
                 point[at] = choice;
@@ -195,9 +199,9 @@ impl Plan {
 
     fn case(&self, point: &[usize]) -> Case {
         let value = |((axis, values), &choice): (&(AxisSpec, Vec<AxisValue>), &usize)| {
-            (axis.name.to_owned(), values[choice].clone())
+            Some((axis.name.to_owned(), values.get(choice)?.clone()))
         };
-        Case::new(self.axes.iter().zip(point).map(value).collect())
+        Case::new(self.axes.iter().zip(point).filter_map(value).collect())
     }
 }
 
@@ -218,6 +222,7 @@ pub fn refuse_too_many(cases: u128) -> Result<(), PlanError> {
 fn read(axis: &AxisSpec, words: Vec<&str>) -> Result<Vec<AxisValue>, PlanError> {
     let parsed = match axis.kind {
         ValueKind::Name => parse_names(words),
+        ValueKind::Text(separator) => Ok(vec![words.join(separator).into()]),
         ValueKind::Int { .. } => parse_values(words).map(|values| values.into_iter().map(as_whole).collect()),
         _ => parse_values(words),
     };
@@ -294,13 +299,24 @@ mod tests {
     }
 
     #[test]
-    fn what_a_workload_does_not_take_is_refused() {
+    fn values_that_a_workload_does_not_accept_are_refused() {
         let unknown = cases(&[("layers", &["1"])]).unwrap_err();
         assert_eq!(unknown.to_string(), "workload `model` has no axis `layers`");
         let wrong = cases(&[("dtype", &["f8"])]).unwrap_err();
         assert_eq!(wrong.to_string(), "axis `dtype` takes one of f32, bf16, not `f8`");
         let least = cases(&[("batch", &["0"])]).unwrap_err();
         assert_eq!(least.to_string(), "axis `batch` takes whole numbers of at least 1, not `0`");
+    }
+
+    #[test]
+    fn a_text_is_one_value_and_an_axis_without_values_is_left_out() {
+        let text = AxisSpec { name: "text", kind: ValueKind::Text(" "), default: Vec::new(), ..axes().remove(1) };
+        let shown = |given: &[Given]| Plan::settle("model", vec![text.clone()], given).unwrap().cases()[0].to_string();
+        assert_eq!(shown(&[]), "");
+        assert_eq!(
+            shown(&[("text".to_owned(), vec!["one, two".to_owned(), "1-3+1".to_owned()])]),
+            "text=one, two 1-3+1"
+        );
     }
 
     #[test]
@@ -318,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn chosen_cases_are_kept_in_their_order_and_axes_have_the_values_that_occur() {
+    fn chosen_cases_keep_their_order_and_axes_list_their_values() {
         let point = |batch: i64, dtype: &str| {
             let values = [("batch", batch.into()), ("model", "tiny".into()), ("dtype", dtype.into())];
             Case::new(values.map(|(axis, value)| (axis.to_owned(), value)).to_vec())
@@ -331,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn ten_million_cases_are_refused_before_they_are_made() {
+    fn too_many_cases_are_refused_before_they_are_created() {
         let given: [(&str, &[&str]); 2] = [("batch", &["1-10000+1"]), ("model", &["a,b,c,d,e,f,g,h,i,j,k"])];
         assert_eq!(cases(&given), Err(PlanError::TooManyCases { cases: 110_000 }));
     }

@@ -1,13 +1,14 @@
 //! A plan file: TOML with the workload, the values on its axes and the settings.
 
-use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::{collections::BTreeMap, fmt::Display, str::FromStr};
 
+use laptime_trace::run::{Depth, L2, Timing, WarmUp};
 use laptime_trace::small_file;
 use serde::{Deserialize, Deserializer, de};
 use toml::Spanned;
 
-use crate::given::{GivenSettings, parse_warm_up};
+use crate::given::{GivenSettings, Seconds, Share, parse_warm_up};
 
 /// The content of a plan file.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -32,40 +33,47 @@ pub enum PlanFileError {
     Content { path: PathBuf, line: usize, reason: String },
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct Content {
     workload: Option<String>,
     device: Option<String>,
     #[serde(default)]
-    axes: toml::map::Map<String, toml::Value>,
-    #[serde(alias = "warmup-steps", alias = "warmup_steps")]
-    warmup: Option<Spanned<Written>>,
-    #[serde(alias = "measure-steps", alias = "measure_steps")]
-    #[serde(alias = "takes")]
+    axes: BTreeMap<String, Spanned<toml::Value>>,
+    #[serde(alias = "warmup-steps", alias = "warmup_steps", default, deserialize_with = "warmup")]
+    warmup: Option<WarmUp>,
+    #[serde(alias = "measure-steps", alias = "measure_steps", alias = "takes")]
     iterations: Option<usize>,
-    within: Option<Spanned<Written>>,
-    #[serde(alias = "min_time")]
-    min_time: Option<Spanned<Written>>,
-    #[serde(alias = "max_time")]
-    max_time: Option<Spanned<Written>>,
+    #[serde(default, deserialize_with = "parsed")]
+    within: Option<Share>,
+    #[serde(alias = "min_time", default, deserialize_with = "parsed")]
+    min_time: Option<Seconds>,
+    #[serde(alias = "max_time", default, deserialize_with = "parsed")]
+    max_time: Option<Seconds>,
     runs: Option<u32>,
     isolate: Option<bool>,
-    timeout: Option<Spanned<Written>>,
-    timing: Option<Spanned<Written>>,
-    l2: Option<Spanned<Written>>,
-    depth: Option<Spanned<Written>>,
+    #[serde(default, deserialize_with = "parsed")]
+    timeout: Option<Seconds>,
+    #[serde(default, deserialize_with = "parsed")]
+    timing: Option<Timing>,
+    #[serde(default, deserialize_with = "parsed")]
+    l2: Option<L2>,
+    #[serde(default, deserialize_with = "parsed")]
+    depth: Option<Depth>,
 }
 
-/// A number or a text, as text.
-#[derive(Debug)]
-struct Written(String);
+fn parsed<'de, D: Deserializer<'de>, T: FromStr<Err: Display>>(from: D) -> Result<Option<T>, D::Error> {
+    text(from)?.parse().map(Some).map_err(de::Error::custom)
+}
 
-impl<'de> Deserialize<'de> for Written {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let value = toml::Value::deserialize(deserializer)?;
-        word(&value).map(Self).ok_or_else(|| de::Error::custom("expected a number or a string"))
-    }
+fn warmup<'de, D: Deserializer<'de>>(from: D) -> Result<Option<WarmUp>, D::Error> {
+    parse_warm_up(&text(from)?).map(Some).map_err(de::Error::custom)
+}
+
+/// A number or a string, as text.
+fn text<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    let value = toml::Value::deserialize(from)?;
+    word(&value).ok_or_else(|| de::Error::custom("expected a number or a string"))
 }
 
 fn word(value: &toml::Value) -> Option<String> {
@@ -92,28 +100,28 @@ impl PlanFile {
 
     fn parse(text: &str) -> Result<Self, Wrong> {
         let content: Content = toml::from_str(text)?;
-        let settings = GivenSettings {
-            warmup: read(content.warmup, parse_warm_up)?,
-            iterations: content.iterations,
-            within: read(content.within, str::parse)?,
-            min_time: read(content.min_time, str::parse)?,
-            max_time: read(content.max_time, str::parse)?,
-            runs: content.runs,
-            isolate: content.isolate,
-            timeout: read(content.timeout, str::parse)?,
-            timing: read(content.timing, str::parse)?,
-            l2: read(content.l2, str::parse)?,
-            depth: read(content.depth, str::parse)?,
-        };
         let axes = content.axes.into_iter().map(|(axis, value)| {
-            let words = words(&value).ok_or_else(|| wrong_axis(text, &axis))?;
+            let reason = || format!("axis `{axis}` needs a value or a list of values");
+            let words = words(value.get_ref()).ok_or_else(|| Wrong { at: value.span().start, reason: reason() })?;
             Ok((axis, words))
         });
         Ok(Self {
             workload: content.workload,
             device: content.device,
             axes: axes.collect::<Result<_, Wrong>>()?,
-            settings,
+            settings: GivenSettings {
+                warmup: content.warmup,
+                iterations: content.iterations,
+                within: content.within,
+                min_time: content.min_time,
+                max_time: content.max_time,
+                runs: content.runs,
+                isolate: content.isolate,
+                timeout: content.timeout,
+                timing: content.timing,
+                l2: content.l2,
+                depth: content.depth,
+            },
         })
     }
 }
@@ -125,16 +133,7 @@ fn words(value: &toml::Value) -> Option<Vec<String>> {
     }
 }
 
-fn read<T, E: ToString>(
-    written: Option<Spanned<Written>>,
-    parse: impl Fn(&str) -> Result<T, E>,
-) -> Result<Option<T>, Wrong> {
-    let Some(written) = written else { return Ok(None) };
-    let wrong = |error: E| Wrong { at: written.span().start, reason: error.to_string() };
-    parse(&written.get_ref().0).map(Some).map_err(wrong)
-}
-
-/// What is wrong, and the byte offset.
+/// An error and its byte offset.
 struct Wrong {
     at: usize,
     reason: String,
@@ -142,21 +141,13 @@ struct Wrong {
 
 impl From<toml::de::Error> for Wrong {
     fn from(error: toml::de::Error) -> Self {
-        let Range { start, .. } = error.span().unwrap_or_default();
-        Self { at: start, reason: error.message().replace('\n', " ") }
+        Self { at: error.span().unwrap_or_default().start, reason: error.message().replace('\n', " ") }
     }
-}
-
-fn wrong_axis(text: &str, axis: &str) -> Wrong {
-    let reason = format!("axis `{axis}` needs a value or a list of values");
-    Wrong { at: text.find(axis).unwrap_or(0), reason }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::given::{Seconds, Share};
-    use laptime_trace::run::{Timing, WarmUp};
 
     fn read(text: &str) -> Result<PlanFile, String> {
         let folder = tempfile::tempdir().unwrap();
@@ -166,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_says_everything_that_flags_say() {
+    fn a_plan_has_everything_that_flags_have() {
         let text = "workload = 'matmul'\nwarmup = 'auto'\nwithin = '1%'\nmax-time = 5\nruns = 3\nisolate = true\n\
                     timeout = '2m'\ntiming = 'sync'\n[axes]\nsize = '128-512*2'\ndtype = ['f32', 'bf16']\nthreads = [1, 2]\n";
         let plan = read(text).unwrap();

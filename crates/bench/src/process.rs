@@ -5,7 +5,7 @@ use std::process::{Child, Command};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-/// The longest time to wait where there is no limit: a century.
+/// A timeout that means no limit: a century.
 pub const FOREVER: Duration = Duration::from_secs(100 * 365 * 86_400);
 
 /// How long to wait for the rest of a stream whose process has ended.
@@ -47,7 +47,7 @@ fn group_of(child: &Child) -> Option<rustix::process::Pid> {
     i32::try_from(child.id()).ok().and_then(rustix::process::Pid::from_raw)
 }
 
-/// The last lines of a stream, which a thread of its own reads to its end, so that nobody who writes to it ever waits.
+/// The last lines of a stream. A separate thread reads it to its end, so that its writers never block.
 #[derive(Debug)]
 pub struct LastLines(Receiver<Vec<String>>);
 
@@ -60,7 +60,7 @@ impl LastLines {
         Self(lines)
     }
 
-    /// The lines of a process that has ended. What it left behind may keep the stream open forever.
+    /// The lines of a process that has ended. Its orphaned children may keep the stream open forever.
     pub fn take(self) -> Vec<String> {
         self.0.recv_timeout(PATIENCE).unwrap_or_default()
     }
@@ -102,13 +102,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_lines_are_kept_without_blank_ones() {
+    fn the_last_nonblank_lines_are_kept() {
         assert_eq!(last_lines(&b"a\nb\n\n  \nc"[..], 2), ["b", "c"]);
         assert!(last_lines(&b"\n \n"[..], 2).is_empty());
     }
 
     #[test]
-    fn an_endless_line_is_cut_to_its_end() {
+    fn a_very_long_line_is_cut_to_its_end() {
         let endless = std::io::repeat(b'x').take(10 << 20).chain(&b"end"[..]);
         let lines = last_lines(endless, 5);
         assert_eq!(lines.len(), 1);

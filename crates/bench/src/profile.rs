@@ -5,7 +5,7 @@ use laptime_stats::{Rng, cost_of_first};
 use laptime_trace::run::{Case, Depth, L2, Outcome, StopReason, Timing};
 use laptime_trace::{GraphReplays, KernelRecords, Nanos, kernels::Stretch};
 
-use crate::measure::{One, Taken, check, guarded, kernels, prepare, run_one};
+use crate::measure::{Collected, One, guarded, kernels, run_one};
 use crate::workload::{Device, Iteration, KernelRecording, Workload};
 use crate::{sink::Sink, stop::is_looked_at};
 
@@ -65,51 +65,37 @@ pub fn profile(
     settings: &ProfileSettings,
     sink: &mut dyn Sink,
 ) -> Profiled {
-    let mut taken = Taken::new(workload.metrics());
-    let mut rounds = Rounds::new(settings, device);
+    let costs = settings.timings.iter().map(|&timing| TimingPairs { timing, pairs: Vec::new() }).collect();
+    let (collected, rng) = (Collected::new(workload.metrics()), Rng::new(SEED));
+    let mut rounds =
+        Rounds { device, settings, sink, collected, costs, recording: None, kernels: None, rng, elapsed_ns: 0 };
     device.set_timing(settings.timings.first().copied().unwrap_or_default());
     device.set_l2(settings.l2);
     device.set_depth(settings.depth);
     device.reset_peak();
     let ended = guarded(|| {
-        let mut iteration = match prepare(workload, case, device, &mut taken)? {
+        let mut iteration = match rounds.collected.prepare(workload, case, device)? {
             Ok(iteration) => iteration,
             Err(outcome) => return Ok(Err(outcome)),
         };
-        check(&mut *iteration, device, &mut taken)?;
-        warm_up(&mut *iteration, device, settings, sink, &mut taken)?;
+        rounds.collected.check(&mut *iteration, device)?;
+        rounds.warm_up(&mut *iteration)?;
         rounds.listen()?;
-        let stopped = rounds.run_all(&mut *iteration, settings, sink, &mut taken)?;
+        let stopped = rounds.run_all(&mut *iteration)?;
         rounds.stop_listening()?;
-        taken.ask(&*iteration);
+        rounds.collected.ask(&*iteration);
         Ok(Ok(stopped))
     });
-    let outcome = taken.outcome(ended, device);
-    Profiled { outcome, costs: rounds.costs, kernels: rounds.kernels, replays: device.take_replays() }
-}
-
-fn warm_up(
-    iteration: &mut dyn Iteration,
-    device: &dyn Device,
-    settings: &ProfileSettings,
-    sink: &mut dyn Sink,
-    taken: &mut Taken,
-) -> anyhow::Result<()> {
-    for at in 0..settings.warmup {
-        let _stage = stage!("warm_up", iteration = at);
-        let wall_ns = run_one(iteration, device)?.wall_ns();
-        taken.keep_warm_up(wall_ns, iteration.readings(Nanos(wall_ns)));
-        sink.iteration(wall_ns, false);
-        if sink.is_interrupted() {
-            break;
-        }
-    }
-    Ok(())
+    let Rounds { collected, costs, kernels, .. } = rounds;
+    Profiled { outcome: collected.outcome(ended, device), costs, kernels, replays: device.take_replays() }
 }
 
 /// Rounds of iterations: one per timing and one unrecorded, in random order.
 struct Rounds<'a> {
     device: &'a dyn Device,
+    settings: &'a ProfileSettings,
+    sink: &'a mut dyn Sink,
+    collected: Collected,
     costs: Vec<TimingPairs>,
     recording: Option<Box<dyn KernelRecording>>,
     kernels: Option<KernelRecords>,
@@ -117,10 +103,18 @@ struct Rounds<'a> {
     elapsed_ns: u64,
 }
 
-impl<'a> Rounds<'a> {
-    fn new(settings: &ProfileSettings, device: &'a dyn Device) -> Self {
-        let costs = settings.timings.iter().map(|&timing| TimingPairs { timing, pairs: Vec::new() }).collect();
-        Self { device, costs, recording: None, kernels: None, rng: Rng::new(SEED), elapsed_ns: 0 }
+impl Rounds<'_> {
+    fn warm_up(&mut self, iteration: &mut dyn Iteration) -> anyhow::Result<()> {
+        for at in 0..self.settings.warmup {
+            let _stage = stage!("warm_up", iteration = at);
+            let wall_ns = run_one(iteration, self.device)?.wall_ns();
+            self.collected.keep_warm_up(wall_ns, iteration.readings(Nanos(wall_ns)));
+            self.sink.iteration(wall_ns, false);
+            if self.sink.is_interrupted() {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// Records kernels only in the iterations of the timing that needs them.
@@ -136,32 +130,20 @@ impl<'a> Rounds<'a> {
         Ok(())
     }
 
-    fn run_all(
-        &mut self,
-        iteration: &mut dyn Iteration,
-        settings: &ProfileSettings,
-        sink: &mut dyn Sink,
-        taken: &mut Taken,
-    ) -> anyhow::Result<StopReason> {
+    fn run_all(&mut self, iteration: &mut dyn Iteration) -> anyhow::Result<StopReason> {
         for round in 0.. {
-            self.run_round(iteration, round, sink, taken)?;
-            if let Some(reason) = self.reason_to_stop(settings) {
+            self.run_round(iteration, round)?;
+            if let Some(reason) = self.reason_to_stop() {
                 return Ok(reason);
             }
-            if sink.is_interrupted() {
+            if self.sink.is_interrupted() {
                 break;
             }
         }
         Ok(StopReason::Interrupted)
     }
 
-    fn run_round(
-        &mut self,
-        iteration: &mut dyn Iteration,
-        round: usize,
-        sink: &mut dyn Sink,
-        taken: &mut Taken,
-    ) -> anyhow::Result<()> {
+    fn run_round(&mut self, iteration: &mut dyn Iteration, round: usize) -> anyhow::Result<()> {
         let mut order: Vec<Option<usize>> = (0..self.costs.len()).map(Some).chain([None]).collect();
         self.rng.shuffle(&mut order);
         let (mut walls, mut idle_ns) = (vec![0; self.costs.len()], 0);
@@ -171,8 +153,8 @@ impl<'a> Rounds<'a> {
                 None => {
                     let idle = self.unrecorded(iteration, round)?;
                     idle_ns = idle.wall_ns();
-                    taken.keep(idle, iteration.readings(Nanos(idle_ns)));
-                    sink.iteration(idle_ns, true);
+                    self.collected.keep(idle, iteration.readings(Nanos(idle_ns)));
+                    self.sink.iteration(idle_ns, true);
                 }
             }
         }
@@ -215,7 +197,8 @@ impl<'a> Rounds<'a> {
     }
 
     /// Checks the intervals as rarely as other stop rules do; the widest one decides.
-    fn reason_to_stop(&self, settings: &ProfileSettings) -> Option<StopReason> {
+    fn reason_to_stop(&self) -> Option<StopReason> {
+        let settings = self.settings;
         let rounds = self.costs.first().map_or(0, |cost| cost.pairs.len());
         let is_enough = rounds >= settings.at_least;
         if settings.within.is_infinite() && is_enough {

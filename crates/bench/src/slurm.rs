@@ -1,4 +1,4 @@
-//! A sweep as a Slurm job array: its shards, what is submitted, and what the queue reports.
+//! A sweep as a Slurm job array: its shards, its submission, and the state of the queue.
 //!
 //! Nothing here starts a process. Arguments are lists of words and never go through a shell.
 
@@ -9,13 +9,13 @@ use laptime_trace::run::{Case, RunFileError};
 use laptime_trace::{format::write_whole, small_file};
 use serde::{Deserialize, Serialize};
 
-/// The file of a run folder that describes what was submitted.
+/// The file of a run folder that describes the submission.
 pub const SLURM_FILE: &str = "slurm.json";
 
 /// The version of that file.
 const SCHEMA: u32 = 1;
 
-/// What a task runs: its arguments. If they are killed, it runs them again on the same node, up to three times.
+/// The script of a task: it runs its arguments, and again on the same node if they are killed, up to three times.
 pub const TASK_SCRIPT: &str = r#"#!/bin/sh
 for attempt in 1 2 3 4; do
     "$@"
@@ -26,7 +26,7 @@ done
 exit "$status"
 "#;
 
-/// What was submitted, as stored in the folder of the run.
+/// A submission, as stored in the folder of its run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Submission {
     schema: u32,
@@ -207,10 +207,10 @@ pub struct Task {
     pub reason: Option<String>,
 }
 
-/// The format that `squeue` is asked for.
+/// The output format for `squeue`.
 pub const QUEUE_FORMAT: &str = "%F|%K|%T|%N|%r";
 
-/// Reads the output of `squeue` in [`QUEUE_FORMAT`]; lines that are no tasks are ignored.
+/// Parses the output of `squeue` in [`QUEUE_FORMAT`]; other lines are ignored.
 pub fn parse_queue(text: &str) -> Vec<Task> {
     let task = |line: &str| {
         let mut words = line.trim().split('|');
@@ -224,7 +224,7 @@ pub fn parse_queue(text: &str) -> Vec<Task> {
     text.lines().filter_map(task).collect()
 }
 
-/// Reads the number of a job from the output of `sbatch --parsable`: `123` or `123;cluster`.
+/// Parses the number of a job from the output of `sbatch --parsable`: `123` or `123;cluster`.
 pub fn parse_job(text: &str) -> Option<u64> {
     text.lines().rev().find_map(|line| line.trim().split(';').next()?.parse().ok())
 }
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn an_option_is_one_word_whatever_it_contains() {
+    fn an_option_is_one_argument_whatever_it_contains() {
         let options = SlurmOptions {
             partition: Some("a; rm -rf /".into()),
             time: Some("10:00".into()),
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_submission_comes_back_from_its_file() {
+    fn a_submission_is_read_back_from_its_file() {
         let folder = tempfile::tempdir().unwrap();
         let shards = shards(&[case(1, "a b")], 2, None).unwrap();
         let mut submission =

@@ -56,25 +56,25 @@ mod tests {
     const RULE: Stop = Stop::Interval { within: 0.02, at_least: 10, least_ns: 500, at_most_ns: 1_000_000 };
 
     #[test]
-    fn a_count_stops_at_its_count() {
+    fn a_fixed_number_of_iterations_stops_there() {
         assert_eq!(reason_to_stop(&Stop::Iterations(3), &[1, 2], 3), None);
         assert_eq!(reason_to_stop(&Stop::Iterations(3), &[1, 2, 3], 6), Some(StopReason::Iterations(3)));
     }
 
     #[test]
-    fn steady_samples_stop_as_soon_as_enough_are_there() {
+    fn steady_samples_stop_at_the_minimum() {
         assert_eq!(reason_to_stop(&RULE, &[100; 9], 900), None);
         assert_eq!(reason_to_stop(&RULE, &[100; 10], 1000), Some(StopReason::NarrowInterval { half_width: 0.0 }));
     }
 
     #[test]
-    fn however_narrow_the_interval_iterations_go_on_for_the_least_time() {
+    fn a_narrow_interval_waits_for_the_minimum_time() {
         assert_eq!(reason_to_stop(&RULE, &[10; 10], 100), None);
         assert_eq!(reason_to_stop(&RULE, &[10; 51], 510), Some(StopReason::NarrowInterval { half_width: 0.0 }));
     }
 
     #[test]
-    fn noisy_samples_go_on_until_time_is_up() {
+    fn noisy_samples_continue_until_the_maximum_time() {
         let noisy: Vec<u64> = (0..10).map(|i| 100 + 37 * i % 101).collect();
         assert_eq!(reason_to_stop(&RULE, &noisy, 1500), None);
         let Some(StopReason::MaxTime { half_width: Some(half_width) }) = reason_to_stop(&RULE, &noisy, 1_000_000)
@@ -85,12 +85,12 @@ mod tests {
     }
 
     #[test]
-    fn one_slow_iteration_that_outlasts_the_time_is_reported_without_an_interval() {
+    fn one_iteration_beyond_the_maximum_time_has_no_interval() {
         assert_eq!(reason_to_stop(&RULE, &[2_000_000], 2_000_000), Some(StopReason::MaxTime { half_width: None }));
     }
 
     #[test]
-    fn iterations_of_no_length_come_to_an_end() {
+    fn iterations_of_zero_time_stop_at_the_maximum_number() {
         assert_eq!(reason_to_stop(&RULE, &vec![0; MOST_ITERATIONS - 1], 0), None);
         assert_eq!(
             reason_to_stop(&RULE, &vec![0; MOST_ITERATIONS], 0),
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn the_interval_is_looked_at_less_often_as_samples_grow() {
+    fn the_interval_is_checked_less_often_as_samples_grow() {
         let looked: Vec<usize> = (1..60).filter(|&count| is_looked_at(count, 10)).collect();
         assert_eq!(looked, [10, 11, 13, 15, 17, 19, 21, 24, 27, 30, 33, 37, 41, 46, 51, 57]);
     }

@@ -1,7 +1,7 @@
 //! The timings a device supports, and a clock that can be switched between them.
 
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use laptime_probe::{Anchor, DeviceClock, Resolved, Stamp, TickMap};
 use laptime_trace::run::{L2, Timing};
@@ -53,12 +53,14 @@ pub struct SwitchableClock {
     timing: AtomicU8,
     clock: Arc<dyn DeviceClock>,
     synchronise: Box<dyn Fn() + Send + Sync>,
+    iteration: Mutex<(Option<Stamp>, Option<Stamp>)>,
 }
 
 impl SwitchableClock {
     /// Switches the marks of a clock on and off; `synchronise` waits for its stream.
     pub fn new(clock: Arc<dyn DeviceClock>, synchronise: impl Fn() + Send + Sync + 'static) -> Self {
-        Self { timing: AtomicU8::new(0), clock, synchronise: Box::new(synchronise) }
+        let (timing, synchronise) = (AtomicU8::new(0), Box::new(synchronise));
+        Self { timing, clock, synchronise, iteration: Mutex::default() }
     }
 
     /// Sets how stages are timed from here on.
@@ -72,9 +74,28 @@ impl SwitchableClock {
         Timing::ALL.get(usize::from(self.timing.load(Relaxed))).copied().unwrap_or_default()
     }
 
-    /// The underlying clock.
-    pub fn clock(&self) -> &dyn DeviceClock {
-        &*self.clock
+    /// Marks the start of an iteration if the timing is `events`.
+    pub fn begin_iteration(&self) {
+        if self.timing() == Timing::Events {
+            *self.iteration() = (self.mark(), None);
+        }
+    }
+
+    /// Marks the end of the iteration.
+    pub fn end_iteration(&self) {
+        if self.timing() == Timing::Events {
+            self.iteration().1 = self.mark();
+        }
+    }
+
+    /// Nanoseconds on the device between the marks of the last iteration.
+    pub fn last_iteration(&self) -> Option<u64> {
+        let (begin, end) = std::mem::take(&mut *self.iteration());
+        nanos_between(self, begin?, end?)
+    }
+
+    fn iteration(&self) -> MutexGuard<'_, (Option<Stamp>, Option<Stamp>)> {
+        self.iteration.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -111,9 +132,8 @@ impl DeviceClock for SwitchableClock {
     }
 }
 
-/// Nanoseconds on the device between two marks; none if unknown. Both marks are resolved, so that the clock can forget
-/// them.
-pub fn nanos_between(clock: &dyn DeviceClock, from: Stamp, to: Stamp) -> Option<u64> {
+/// Nanoseconds on the device between two marks; none if unknown. Both marks are resolved, so the clock can forget them.
+fn nanos_between(clock: &dyn DeviceClock, from: Stamp, to: Stamp) -> Option<u64> {
     let (Resolved::At(from), Resolved::At(to)) = (clock.resolve(from), clock.resolve(to)) else { return None };
     // Host time passes between two anchors.
     let apart = to.anchor.middle().0 as i64 - from.anchor.middle().0 as i64;
@@ -173,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_between_marks_is_the_devices() {
+    fn the_time_between_marks_is_device_time() {
         let stream = SimulatedDevice::anchored_at(Ticks(0));
         let from = stream.mark().unwrap();
         stream.submit(70);

@@ -9,6 +9,7 @@ use laptime_trace::{GraphReplays, KernelRecords, Nanos};
 use crate::alias::{Alias, Given, resolve};
 use crate::given::GivenSettings;
 use crate::plan::{AxisSpec, Plan, PlanError};
+use crate::trouble::OutOfMemory;
 
 /// Something that can be measured, with axes along which it varies.
 pub trait Workload: Send + Sync {
@@ -274,6 +275,13 @@ pub trait Device: Send + Sync {
     /// Empties the L2 cache if it must be cold. This is not timed.
     fn chill(&self) -> anyhow::Result<()> {
         Ok(())
+    }
+
+    /// Detects out of memory in an error of the device's libraries. Errors that contain an [`OutOfMemory`] are detected
+    /// without it.
+    fn out_of_memory(&self, error: &anyhow::Error) -> Option<OutOfMemory> {
+        let _ = error;
+        None
     }
 
     /// Whether this process has lost the device, so that further work needs another process.

@@ -29,7 +29,7 @@ impl Devices for OneDevice {
     }
 }
 
-/// The variables that say where compiled kernels are cached.
+/// The variables for the folders of compiled kernels.
 const CACHES: [&str; 2] = ["LAPTIME_CACHE", "CUDA_CACHE_PATH"];
 
 /// Stores something in its caches, and fails if they are not empty.

@@ -11,7 +11,7 @@ use laptime_bench::{
     Settings, Simulated, Sink, Stop, Swept, Timing, WarmUp, Workload, serve_if_requested, sweep,
 };
 
-/// Opens a device whose name says which process it is in.
+/// Opens a device whose name contains the process.
 struct OneDevice;
 
 impl Devices for OneDevice {

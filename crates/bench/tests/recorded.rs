@@ -3,16 +3,16 @@
 //! `tests/data/recorded-takes` holds results of `laptime bench … --runs 40`, one file per case; its README describes
 //! how they were recorded. Groups of ten processes are drawn from them and compared with each other, unchanged and
 //! slowed down.
-#![allow(
-    clippy::unwrap_used,
-    clippy::print_stdout,
-    reason = "a test ends where it is surprised, and tells its figures"
-)]
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test panics on a surprise, and prints its figures")]
+
+#[path = "../../stats/tests/common/power.rs"]
+mod power;
 
 use std::path::{Path, PathBuf};
 
-use laptime_stats::{Power, Reason, Trial, Verdict, power, power_of};
+use laptime_stats::{Reason, Verdict};
 use laptime_trace::run::read_results;
+use power::{Power, Trial, power, power_of};
 
 const TRIAL: Trial = Trial { processes: 10, pairs: 500, slight: 1.015, slowdown: 1.05, seed: 20_261_115 };
 
@@ -21,15 +21,14 @@ fn recordings() -> Vec<(String, Vec<Vec<f64>>)> {
     let mut paths: Vec<PathBuf> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     paths.retain(|path| path.extension().is_some_and(|extension| extension == "jsonl"));
     paths.sort();
-    paths.iter().map(|path| (path.file_stem().unwrap().to_string_lossy().into_owned(), takes(path))).collect()
+    paths.iter().map(|path| (path.file_stem().unwrap().to_string_lossy().into_owned(), iterations(path))).collect()
 }
 
 /// The iterations of each process.
-fn takes(path: &Path) -> Vec<Vec<f64>> {
+fn iterations(path: &Path) -> Vec<Vec<f64>> {
     let results = read_results(path).unwrap().results;
-    let iterations =
-        results.iter().map(|result| result.measured().unwrap().wall_ns.iter().map(|&wall| wall as f64).collect());
-    iterations.collect()
+    let walls = results.iter().map(|result| &result.measured().unwrap().wall_ns);
+    walls.map(|walls| walls.iter().map(|&wall| wall as f64).collect()).collect()
 }
 
 fn describe(name: &str, power: &Power) -> String {
@@ -60,7 +59,7 @@ fn few_false_alarms_and_a_true_slowdown_is_found_on_recorded_iterations() {
 }
 
 #[test]
-fn a_judge_that_is_always_unclear_fails() {
+fn always_answering_unclear_falls_short_on_recorded_iterations() {
     let (_, iterations) = recordings().remove(0);
     let evasive = power_of(&iterations, &TRIAL, |_, _| Verdict::Unclear(Reason::AroundMargin)).unwrap();
     assert!(!evasive.shortfalls().is_empty());

@@ -221,7 +221,7 @@ fn flag(axis: &AxisSpec, aliases: &[Alias]) -> Arg {
     let default = if default.is_empty() { String::new() } else { format!(" [default: {}]", default.join(",")) };
     let values = match axis.kind {
         // Any name, or any number that a user may think of.
-        ValueKind::Name => String::new(),
+        ValueKind::Name | ValueKind::Text(_) => String::new(),
         ValueKind::Int { most, .. } if most >= i64::from(u32::MAX) => String::new(),
         kind => format!(": {}", kind.words()),
     };

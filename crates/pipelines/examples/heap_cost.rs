@@ -1,5 +1,5 @@
-//! What the counting heap costs: a loop that does nothing but allocate, with the system's heap and the counting one in
-//! turns, on one thread and on all. `cargo run --release -p laptime-pipelines --example heap_cost`.
+//! The cost of the counting heap: a loop of allocations with the system's heap and the counting heap in alternation, on
+//! one thread and on all. `cargo run --release -p laptime-pipelines --example heap_cost`.
 
 // Both heaps are called by hand, so that one process can compare them.
 #![allow(unsafe_code)]

@@ -8,20 +8,18 @@ mod profile;
 #[cfg(test)]
 mod tests;
 
-use laptime_bench::{
-    AxisSpec, Better, Case, Device, Given, MetricSpec, ParsedCase, Plan, PlanError, Prepared, Workload,
-};
+use laptime_bench::{AxisSpec, Case, Device, Given, MetricSpec, ParsedCase, Plan, PlanError, Prepared, Workload};
 use laptime_models::Dtype;
 use laptime_models::attention::{CPU_TILING, Layout};
 
-use self::axes::{ALIASES, PATTERN_ALIASES, axes};
+use self::axes::{aliases, axes};
 pub(crate) use self::profile::AttentionExtras;
 pub(crate) use self::{
     axes::{CUSTOM, pattern_axes},
     plan::{Spec, of_pattern, pattern, patterns, with_pattern_name},
 };
 use self::{iteration::AttentionIteration, plan::settle};
-use crate::axis::{AUTO, describe};
+use crate::axis::{AUTO, describe, metrics};
 use crate::backend::{Parsed, does_not_apply, is_gpu};
 
 /// One attention layer: naive, dense or sparse.
@@ -29,12 +27,7 @@ use crate::backend::{Parsed, does_not_apply, is_gpu};
 pub struct Attention;
 
 impl Workload for Attention {
-    describe!(
-        "attention",
-        "one attention layer: dense, or sparse with a pattern; random inputs",
-        axes(),
-        [ALIASES, PATTERN_ALIASES].concat()
-    );
+    describe!("attention", "one attention layer: dense, or sparse with a pattern; random inputs", axes(), aliases());
 
     fn plan(&self, given: &[Given]) -> Result<Plan, PlanError> {
         settle(&self.aliases(), given)
@@ -46,14 +39,13 @@ impl Workload for Attention {
     }
 
     fn metrics(&self) -> Vec<MetricSpec> {
-        let metric = |name, about, better| MetricSpec { name, about, better };
-        vec![
-            metric("sparsity", "share of the allowed pairs that is skipped", Better::Higher),
-            metric("mass_kept", "share of the dense attention weights that is kept, on random inputs", Better::Higher),
-            metric("output_error", "relative distance from the dense result, on random inputs", Better::Lower),
-            metric("tflop_s", "executed TFLOP per second", Better::Higher),
-            metric("build_ms", "time to build the pattern, not part of an iteration", Better::Lower),
-        ]
+        metrics! {
+            "sparsity", Higher, "share of the allowed pairs that is skipped";
+            "mass_kept", Higher, "share of the dense attention weights that is kept, on random inputs";
+            "output_error", Lower, "relative distance from the dense result, on random inputs";
+            "tflop_s", Higher, "executed TFLOP per second";
+            "build_ms", Lower, "time to build the pattern, not part of an iteration";
+        }
     }
 
     fn parse<'a>(&'a self, case: &Case, device: &'a dyn Device) -> anyhow::Result<Box<dyn ParsedCase<'a> + 'a>> {

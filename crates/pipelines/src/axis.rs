@@ -1,6 +1,6 @@
-//! What workloads say of themselves: tables of axes, and the axes that several workloads have.
+//! Tables of axes and aliases, and those that several workloads share.
 
-use laptime_bench::ValueKind;
+use laptime_bench::{Alias, ValueKind};
 
 use crate::crew::all_threads;
 
@@ -17,8 +17,14 @@ macro_rules! axes {
     };
 }
 
-/// The methods of a workload that parses its cases: its name, a line about it, and where they are the same for every
-/// such workload, its axes, aliases and plan.
+/// A table of metrics, one per row: name, better direction, description.
+macro_rules! metrics {
+    ($($name:literal, $better:ident, $about:literal;)*) => {
+        vec![$(laptime_bench::MetricSpec { name: $name, about: $about, better: laptime_bench::Better::$better }),*]
+    };
+}
+
+/// Common methods of workloads that parse their cases: name, description, and optionally axes, aliases and plan.
 macro_rules! describe {
     ($name:literal, $about:literal $(, $axes:expr, $aliases:expr $(, $settle:expr)?)?) => {
         fn name(&self) -> &'static str {
@@ -38,7 +44,7 @@ macro_rules! describe {
         }
 
         fn aliases(&self) -> Vec<laptime_bench::Alias> {
-            $aliases.to_vec()
+            $aliases
         }
 
         $(fn plan(&self, given: &[Given]) -> Result<Plan, PlanError> {
@@ -47,7 +53,29 @@ macro_rules! describe {
     };
 }
 
-pub(crate) use {axes, describe};
+pub(crate) use {axes, describe, metrics};
+
+/// Other names of an axis.
+pub fn names(axis: &'static str, names: &[&'static str]) -> Vec<Alias> {
+    names.iter().map(|name| Alias::of_axis(name, axis)).collect()
+}
+
+/// Other words for values of an axis.
+pub fn words(axis: &'static str, words: &[(&'static str, &'static str)]) -> Vec<Alias> {
+    words.iter().map(|(word, value)| Alias::of_values(word, axis, value)).collect()
+}
+
+/// The names of dtypes in PyTorch.
+pub fn dtype_words() -> Vec<Alias> {
+    let names = [("float32", "f32"), ("fp32", "f32"), ("bfloat16", "bf16"), ("float16", "f16"), ("fp16", "f16")];
+    words("dtype", &names)
+}
+
+/// The names of sequence lengths in CS336 assignment 2 and Nano XYZ, and the lengths of Nano XYZ.
+pub fn length_aliases() -> Vec<Alias> {
+    let lengths = [("small", "256,512"), ("medium", "1024,2048"), ("large", "4096,8192")];
+    [names("seq_len", &["context_length", "context_lengths", "seq_lens"]), words("seq_len", &lengths)].concat()
+}
 
 /// The value for the default of the device or model.
 pub const AUTO: &str = "auto";

@@ -1,5 +1,4 @@
-//! Models on the device of a case. What differs between the CPU and a GPU is asked for here; a build without CUDA has
-//! no GPU.
+//! Loads models on the device of a case: the CPU, or a GPU if the build has CUDA.
 
 use laptime_bench::{Device, Iteration, OutOfMemory, ParsedCase, Prepared, Work};
 use laptime_models::fuser::{FuseOptions, FuserConfig, FuserWeights, Fusing};
@@ -32,7 +31,7 @@ pub fn is_gpu(device: &dyn Device) -> bool {
     false
 }
 
-/// Why a device cannot replay the graphs that were asked for, if it cannot.
+/// Why a device cannot replay graphs, if they were requested.
 pub fn no_graphs(device: &dyn Device, asked: GraphMode) -> Option<String> {
     (asked == GraphMode::On && !is_gpu(device)).then(|| format!("device `{}` has no graphs", device.name()))
 }
@@ -41,9 +40,9 @@ pub fn marks(device: &dyn Device) -> Marks {
     Marks { depth: device.depth(), lane: device.lane().cloned(), ..Marks::default() }
 }
 
+/// A model and where its weights come from: `synthetic` or `folder`.
 pub struct Loaded<Of: ?Sized> {
     pub model: Box<Of>,
-    /// Where its weights come from: `synthetic` or `folder`.
     pub weights: &'static str,
 }
 
@@ -53,40 +52,50 @@ pub struct Target<'a> {
     pub threads: usize,
 }
 
-type Made<T> = anyhow::Result<Box<T>>;
+type Boxed<T> = Result<Box<T>, ModelError>;
 
 /// A decoder. On a GPU, offloaded layers are copied on a second stream.
-pub fn decoder<'a>(config: &Config, weights: &Weights, options: Options, on: Target<'a>) -> Made<dyn Decoder + 'a> {
+pub fn decoder<'a>(config: &Config, weights: &Weights, options: Options, on: Target<'a>) -> Boxed<dyn Decoder + 'a> {
     if_gpu!(on.device, gpu => crate::gpu::models::decoder(gpu, config, weights, options));
-    cpu::decoder(config.clone(), weights, options, on.threads).map_err(into_error)
+    cpu::decoder(config.clone(), weights, options, on.threads)
 }
 
-/// A decoder whose work overlaps with that of [`decoder`]: on a GPU it has the second stream.
-pub fn second<'a>(config: &Config, weights: &Weights, options: Options, on: Target<'a>) -> Made<dyn Decoder + 'a> {
+/// A decoder that runs in parallel with [`decoder`]: on a GPU it uses the second stream.
+pub fn second<'a>(config: &Config, weights: &Weights, options: Options, on: Target<'a>) -> Boxed<dyn Decoder + 'a> {
     if_gpu!(on.device, gpu => crate::gpu::models::on_stream(gpu.side_stream()?.cuda(), config, weights, options));
     decoder(config, weights, options, on)
 }
 
-pub fn second_lane(device: &dyn Device) -> anyhow::Result<Option<&Lane>> {
+pub fn second_lane(device: &dyn Device) -> Result<Option<&Lane>, ModelError> {
     if_gpu!(device, gpu => Ok(Some(gpu.side_stream()?.lane())));
     Ok(device.lane())
 }
 
-pub fn trainer<'a>(model: &Config, weights: &Weights, options: TrainOptions, on: Target<'a>) -> Made<dyn Trainer + 'a> {
-    if_gpu!(on.device, gpu => laptime_models::gpu::trainer(gpu.cuda(), model, weights, options).map_err(into_error));
-    cpu::trainer(model.clone(), weights, options, on.threads).map_err(into_error)
+pub fn trainer<'a>(
+    model: &Config,
+    weights: &Weights,
+    options: TrainOptions,
+    on: Target<'a>,
+) -> Boxed<dyn Trainer + 'a> {
+    if_gpu!(on.device, gpu => laptime_models::gpu::trainer(gpu.cuda(), model, weights, options));
+    cpu::trainer(model.clone(), weights, options, on.threads)
 }
 
 type Fusers<'f> = Vec<(FuserConfig, &'f FuserWeights)>;
 
-pub fn fuser<'a>(fusers: Fusers<'_>, options: FuseOptions, on: Target<'a>) -> Made<dyn Fusing + 'a> {
-    if_gpu!(on.device, gpu => laptime_models::gpu::fuser(gpu.cuda(), fusers, options).map_err(into_error));
-    cpu::fuser(fusers, options, on.threads).map_err(into_error)
+pub fn fuser<'a>(fusers: Fusers<'_>, options: FuseOptions, on: Target<'a>) -> Boxed<dyn Fusing + 'a> {
+    if_gpu!(on.device, gpu => laptime_models::gpu::fuser(gpu.cuda(), fusers, options));
+    cpu::fuser(fusers, options, on.threads)
 }
 
-pub fn tts<'a>(config: TtsConfig, weights: &TtsWeights, options: TtsOptions, on: Target<'a>) -> Made<dyn QwenTts + 'a> {
-    if_gpu!(on.device, gpu => laptime_models::gpu::qwen_tts(gpu.cuda(), config, weights, options).map_err(into_error));
-    cpu::qwen_tts(config, weights, options, on.threads).map_err(into_error)
+pub fn tts<'a>(
+    config: TtsConfig,
+    weights: &TtsWeights,
+    options: TtsOptions,
+    on: Target<'a>,
+) -> Boxed<dyn QwenTts + 'a> {
+    if_gpu!(on.device, gpu => laptime_models::gpu::qwen_tts(gpu.cuda(), config, weights, options));
+    cpu::qwen_tts(config, weights, options, on.threads)
 }
 
 /// On a GPU, offloaded layers are copied on a second stream.
@@ -95,9 +104,9 @@ pub fn vibevoice<'a>(
     weights: &VibeVoiceWeights,
     options: VibeVoiceOptions,
     on: Target<'a>,
-) -> Made<dyn VibeVoice + 'a> {
+) -> Boxed<dyn VibeVoice + 'a> {
     if_gpu!(on.device, gpu => crate::gpu::models::vibevoice(gpu, config, weights, options));
-    cpu::vibevoice(config, weights, options, on.threads).map_err(into_error)
+    cpu::vibevoice(config, weights, options, on.threads)
 }
 
 /// A parsed case whose memory is known.
@@ -108,7 +117,7 @@ pub struct Parsed<'a, S> {
     /// Why the device cannot run it, if it cannot.
     pub refusal: Option<String>,
     pub work: fn(&S) -> Option<Work>,
-    pub make: fn(S, &'a dyn Device) -> Made<dyn Iteration + 'a>,
+    pub make: fn(S, &'a dyn Device) -> anyhow::Result<Box<dyn Iteration + 'a>>,
 }
 
 impl<'a, S> ParsedCase<'a> for Parsed<'a, S> {
@@ -134,23 +143,27 @@ pub fn does_not_apply<'a>(reason: String) -> anyhow::Result<Box<dyn ParsedCase<'
     Ok(Box::new(|| Ok(Prepared::DoesNotApply(reason))))
 }
 
-/// An error of a model for the measuring loop, which treats out of memory separately.
-pub fn into_error(error: ModelError) -> anyhow::Error {
-    match error {
-        ModelError::OutOfMemory { bytes } => {
-            let lack = OutOfMemory { needed_bytes: Some(bytes), available_bytes: None };
-            anyhow::Error::new(lack).context(error)
-        }
+/// Detects out of memory in an error of a model or a GPU.
+pub fn out_of_memory(error: &anyhow::Error) -> Option<OutOfMemory> {
+    let of_model = |error: &ModelError| match error {
+        ModelError::OutOfMemory { bytes } => Some(OutOfMemory { needed_bytes: Some(*bytes), available_bytes: None }),
         #[cfg(feature = "cuda")]
-        ModelError::Cuda(error) => crate::gpu::into_error(error),
-        other => other.into(),
-    }
+        ModelError::Cuda(error) => crate::gpu::out_of_memory(error),
+        _ => None,
+    };
+    error.chain().find_map(|cause| {
+        #[cfg(feature = "cuda")]
+        if let Some(error) = cause.downcast_ref() {
+            return crate::gpu::out_of_memory(error);
+        }
+        cause.downcast_ref().and_then(of_model)
+    })
 }
 
-/// An error of weights with what can be done about it: a row of a table has no other place for a hint.
+/// An error of weights with its hint: a row of a table has no other place for it.
 pub fn hinted(error: ModelError) -> anyhow::Error {
     match error.hint() {
         Some(hint) => anyhow::Error::new(error).context(format!("the weights cannot be used ({hint})")),
-        None => into_error(error),
+        None => error.into(),
     }
 }

@@ -10,23 +10,21 @@ mod summary;
 #[cfg(test)]
 mod tests;
 
-use laptime_bench::{
-    AxisSpec, Better, Case, Device, Given, MetricSpec, ParsedCase, Plan, PlanError, Prepared, Work, Workload,
-};
+use laptime_bench::{AxisSpec, Case, Device, Given, MetricSpec, ParsedCase, Plan, PlanError, Prepared, Work, Workload};
 
-use self::axes::{ALIASES, axes};
+use self::axes::{aliases, axes};
 pub(crate) use self::files::C2cExtras;
 use self::iteration::{AgainstIteration, JoinedIteration};
 use self::pair::{Pair, Spec};
 use self::{plan::settle, runner::Runner};
-use crate::axis::{AUTO, describe};
+use crate::axis::{AUTO, describe, metrics};
 use crate::backend::{Parsed, does_not_apply, is_gpu};
 
 /// Cache-to-cache fusion: the base model answers with the fused cache of a teacher model.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct CacheToCache;
 
-/// The number of metrics without a comparison; those of a comparison follow.
+/// The number of metrics of a case; those of a comparison follow.
 const JOINED_METRICS: usize = 10;
 
 impl CacheToCache {
@@ -47,7 +45,7 @@ impl Workload for CacheToCache {
         "c2c",
         "cache-to-cache (C2C) fusion: two models prefill a prompt, their KV caches are fused, the base model answers",
         axes(),
-        ALIASES,
+        aliases(),
         settle
     );
 
@@ -63,23 +61,22 @@ impl Workload for CacheToCache {
     }
 
     fn metrics(&self) -> Vec<MetricSpec> {
-        let metric = |name, about, better| MetricSpec { name, about, better };
-        vec![
-            metric("ttft_ms", "time to first token", Better::Lower),
-            metric("tpot_ms", "time per decode step", Better::Lower),
-            metric("tok_s", "decoded tokens per second", Better::Higher),
-            metric("fusion_share", "share of the time to first token spent in the projectors", Better::Lower),
-            metric("projection_ms", "projector time per fused layer", Better::Lower),
-            metric("base_alone_ms", "prefill time of the base model alone", Better::Lower),
-            metric("teacher_alone_ms", "prefill time of the teacher alone", Better::Lower),
-            metric("together_ms", "prefill time of both at the same time", Better::Lower),
-            metric("hidden_ms", "prefill time saved by the overlap", Better::Higher),
-            metric("hidden_share", "saved time / the shorter prefill", Better::Higher),
-            metric("text_ttft_ms", "time to first token with a text of the teacher", Better::Lower),
-            metric("alone_ttft_ms", "time to first token of the base model alone", Better::Lower),
-            metric("text_over_c2c", "time to first token with a text / with C2C", Better::Higher),
-            metric("alone_over_c2c", "time to first token alone / with C2C", Better::Higher),
-        ]
+        metrics! {
+            "ttft_ms", Lower, "time to first token";
+            "tpot_ms", Lower, "time per decode step";
+            "tok_s", Higher, "decoded tokens per second";
+            "fusion_share", Lower, "share of the time to first token spent in the projectors";
+            "projection_ms", Lower, "projector time per fused layer";
+            "base_alone_ms", Lower, "prefill time of the base model alone";
+            "teacher_alone_ms", Lower, "prefill time of the teacher alone";
+            "together_ms", Lower, "prefill time of both at the same time";
+            "hidden_ms", Higher, "prefill time saved by the overlap";
+            "hidden_share", Higher, "saved time / the shorter prefill";
+            "text_ttft_ms", Lower, "time to first token with a text of the teacher";
+            "alone_ttft_ms", Lower, "time to first token of the base model alone";
+            "text_over_c2c", Higher, "time to first token with a text / with C2C";
+            "alone_over_c2c", Higher, "time to first token alone / with C2C";
+        }
     }
 
     fn parse<'a>(&'a self, case: &Case, device: &'a dyn Device) -> anyhow::Result<Box<dyn ParsedCase<'a> + 'a>> {

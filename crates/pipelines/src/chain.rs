@@ -1,7 +1,6 @@
 //! The workload `chain`: many small and a few large matrix products, one after the other, in three stages.
 //!
-//! It is the shape that timings are compared on: a stage bound by launching, one bound by arithmetic, and one in which
-//! the host waits.
+//! It serves to compare timings: one stage is launch-bound, one compute-bound, and one a host sync.
 
 use std::hint::black_box;
 
@@ -104,7 +103,7 @@ struct ChainIteration<'a> {
     read: Vec<f32>,
 }
 
-/// Products of one size, each the next one's left factor.
+/// Products of one size; each result is the left factor of the next product.
 struct Products {
     size: usize,
     count: usize,
@@ -172,7 +171,7 @@ impl Iteration for ChainIteration<'_> {
 /// The tolerance in multiples of the expected rounding error.
 const SLACK: f64 = 8.0;
 
-/// A matrix in row order that turns the plane of two random directions: the product of two reflections.
+/// A row-major rotation in the plane of two random directions: the product of two reflections.
 pub fn rotation(size: usize, seed: u64) -> Vec<f32> {
     let (v, w) = (direction(size, seed), direction(size, seed + 1));
     let along: f64 = v.iter().zip(&w).map(|(v, w)| v * w).sum();
@@ -180,7 +179,7 @@ pub fn rotation(size: usize, seed: u64) -> Vec<f32> {
         let identity = if row == column { 1.0 } else { 0.0 };
         identity - 2.0 * v[row] * v[column] - 2.0 * w[row] * w[column] + 4.0 * along * v[row] * w[column]
     };
-    // A list that grows would be there twice, and stay larger than it has to be.
+    // A growing list would be reallocated and stay larger than predicted.
     let mut entries = Vec::with_capacity(size * size);
     entries.extend((0..size).flat_map(|row| (0..size).map(move |column| entry(row, column) as f32)));
     entries
@@ -200,12 +199,12 @@ pub fn start(size: usize, seed: u64) -> Vec<f32> {
     (0..size * size).map(|_| (2.0 * rng.uniform() - 1.0) as f32).collect()
 }
 
-/// Checks the first, the last and the middle row of a chain of products against the same in f64.
+/// Checks the first, the last and the middle row of a chain of products against f64.
 pub fn check_chain(size: usize, products: usize, start: &[f32], by: &[f32], result: &[f32]) -> anyhow::Result<()> {
     for row in [0, size / 2, size - 1] {
         let should = expected_row(size, products, &start[row * size..][..size], by);
         let length = should.iter().map(|number| number * number).sum::<f64>().sqrt();
-        // A rotation keeps lengths: each product errs by a rounding of the whole row in each of its additions.
+        // Rotations preserve the length of a row, so each addition errs by at most a rounding of it.
         let tolerance = SLACK * (size as f64 * products as f64).sqrt() * f32::ROUNDING * length;
         for (column, (&is, should)) in result[row * size..][..size].iter().zip(&should).enumerate() {
             // NaN is never within the tolerance.
@@ -219,7 +218,7 @@ pub fn check_chain(size: usize, products: usize, start: &[f32], by: &[f32], resu
     Ok(())
 }
 
-/// A row of the result: it depends on the same row of the start alone.
+/// A row of the result, which depends only on the same row of the start.
 fn expected_row(size: usize, products: usize, start: &[f32], by: &[f32]) -> Vec<f64> {
     let mut row: Vec<f64> = start.iter().map(|&number| f64::from(number)).collect();
     for _ in 0..products {
@@ -246,12 +245,12 @@ mod tests {
     fn ready(case: &Case, act: impl FnOnce(&mut dyn Iteration)) {
         match Chain.prepare(case, &Simulated::new()).unwrap() {
             Prepared::Ready(mut iteration) => act(&mut *iteration),
-            _ => panic!("there is memory without end"),
+            _ => panic!("memory is unlimited"),
         }
     }
 
     #[test]
-    fn a_chain_of_any_sizes_is_right() {
+    fn a_chain_of_any_sizes_is_correct() {
         for (small, large, threads) in [(1, 1, 1), (2, 3, 1), (64, 130, 2), (33, 200, 3)] {
             ready(&case(small, large, "off", threads), |iteration| iteration.check().unwrap());
         }
@@ -268,14 +267,14 @@ mod tests {
     }
 
     #[test]
-    fn a_device_without_graphs_has_no_case_with_one() {
+    fn graphs_do_not_apply_on_a_device_without_graphs() {
         let device = Simulated::new();
         let prepared = Chain.prepare(&case(8, 8, "on", 1), &device).unwrap();
         assert!(matches!(prepared, Prepared::DoesNotApply(reason) if reason == "device `simulated` has no graphs"));
     }
 
     #[test]
-    fn what_does_not_fit_is_told_before_anything_is_allocated() {
+    fn a_case_that_does_not_fit_is_reported_before_anything_is_allocated() {
         for large in [1 << 20, i64::MAX] {
             let device = Simulated::with_memory(1 << 30);
             let prepared = Chain.prepare(&case(8, large, "off", 1), &device).unwrap();
@@ -300,7 +299,7 @@ mod rotation_tests {
     }
 
     #[test]
-    fn a_chain_with_a_product_too_few_is_refused() {
+    fn a_chain_that_lacks_a_product_is_refused() {
         let size = 40;
         let (start, by) = (start(size, 3), rotation(size, 1));
         let result = |products: usize| -> Vec<f32> {

@@ -1,8 +1,8 @@
-//! Checks of numbers that several workloads make.
+//! Checks of outputs, shared by workloads.
 
 use laptime_models::Dtype;
 
-/// The tolerance for logits, relative to the largest: rounding of a few layers, far less than a wrong cache causes.
+/// The tolerance for logits, relative to the largest: rounding of a few layers, far below the effect of a wrong cache.
 fn tolerance(dtype: Dtype) -> f32 {
     match dtype {
         Dtype::F32 => 1e-3,
@@ -11,7 +11,7 @@ fn tolerance(dtype: Dtype) -> f32 {
     }
 }
 
-/// Refuses numbers that are not finite, with their position behind those that were checked before.
+/// Refuses NaN and infinity; `before` is the number of values that were checked earlier.
 pub fn check_finite(what: &str, numbers: &[f32], before: usize) -> anyhow::Result<()> {
     match numbers.iter().position(|number| !number.is_finite()) {
         None => Ok(()),
@@ -19,7 +19,7 @@ pub fn check_finite(what: &str, numbers: &[f32], before: usize) -> anyhow::Resul
     }
 }
 
-/// Compares as many logits of two runs as both have; the error is the position and both values where they differ.
+/// Compares the logits of two runs; the error is the first difference: its position and both values.
 pub fn check_close(one: &[f32], other: &[f32], dtype: Dtype) -> Result<(), (usize, [f32; 2])> {
     let largest = other.iter().fold(0.0_f32, |largest, logit| largest.max(logit.abs()));
     let allowed = tolerance(dtype) * largest;

@@ -17,7 +17,7 @@ const MIB: u64 = 1 << 20;
 /// The operations of the workload, by their names on the axis `op`.
 pub const COPY_OPS: &[&str] = &["read", "write", "copy"];
 
-/// All of that, and copies between the host and a GPU.
+/// The same, and copies between the host and a GPU.
 const ALL_OPS: &[&str] = &["read", "write", "copy", "upload", "download", "upload_pageable", "download_pageable"];
 
 /// Memory read, written and copied.
@@ -61,7 +61,7 @@ impl Workload for MemoryCopy {
     }
 }
 
-/// Threads and tasks.
+/// Memory of threads and tasks.
 const SMALL_BYTES: u64 = 128 << 10;
 
 fn prepare<'a, T: Summed>(op: &str, bytes: u64, threads: usize, device: &dyn Device) -> anyhow::Result<Prepared<'a>> {
@@ -104,7 +104,7 @@ fn pattern<T: Summed>(crew: &Crew, count: usize) -> anyhow::Result<Vec<T>> {
     Ok(numbers)
 }
 
-/// A number from 0 to 7: the highest bits of a product with a large odd number.
+/// A pseudorandom number from 0 to 7: the highest bits of a product with a large odd number.
 pub(crate) fn pattern_at(at: usize) -> u32 {
     (at as u32).wrapping_mul(0x9E37_79B1) >> 29
 }
@@ -186,20 +186,25 @@ impl<T: Summed> Iteration for Moved<T> {
     }
 
     fn work(&self) -> Option<Work> {
-        let (numbers, traffic, times) = match &self.op {
-            Op::Read { numbers, .. } => (numbers, Traffic::Read, 1),
-            Op::Write { numbers, .. } => (numbers, Traffic::Write, 1),
-            Op::Copy { from, .. } => (from, Traffic::Copy, 2),
+        let (numbers, traffic) = match &self.op {
+            Op::Read { numbers, .. } => (numbers, Traffic::Read),
+            Op::Write { numbers, .. } => (numbers, Traffic::Write),
+            Op::Copy { from, .. } => (from, Traffic::Copy),
         };
-        let bytes = times * size_of_val(&numbers[..]) as u64;
-        Some(Work { flops: 0, dtype: T::NAME.to_owned(), bytes, traffic })
+        Some(copy_work(traffic, size_of_val(&numbers[..]), T::NAME))
     }
 }
 
-/// The number of independent sums: enough that additions wait for memory and not for each other.
+/// The work of moving a buffer once; a copy reads and writes.
+pub(crate) fn copy_work(traffic: Traffic, buffer_bytes: usize, dtype: &str) -> Work {
+    let times = if traffic == Traffic::Copy { 2 } else { 1 };
+    Work { flops: 0, dtype: dtype.to_owned(), bytes: times * buffer_bytes as u64, traffic }
+}
+
+/// The number of independent sums: enough to be bound by memory and not by the latency of additions.
 const LANES: usize = 64;
 
-/// Numbers after which the sums are added up in f64, so that whole numbers stay exact.
+/// The block after which sums are accumulated in f64, so that whole numbers stay exact.
 const BLOCK: usize = 1 << 16;
 
 pub trait Summed: Element {
@@ -230,7 +235,7 @@ impl Summed for f64 {
 impl Summed for bf16 {
     type Sum = f32;
 
-    /// By its bits: the library's conversion also looks for what is no number, which is no part of reading memory.
+    /// By its bits: the library's conversion also checks for NaN, which would slow down reading.
     #[inline(always)]
     fn widened(self) -> f32 {
         f32::from_bits(u32::from(self.to_bits()) << 16)
@@ -301,12 +306,12 @@ mod tests {
     fn ready<T>(case: &Case, act: impl FnOnce(&mut dyn Iteration) -> T) -> T {
         match MemoryCopy.prepare(case, &Simulated::new()).unwrap() {
             Prepared::Ready(mut iteration) => act(&mut *iteration),
-            _ => panic!("there is memory without end"),
+            _ => panic!("memory is unlimited"),
         }
     }
 
     #[test]
-    fn every_op_does_what_it_says_in_every_type_with_any_threads() {
+    fn every_op_is_correct_for_every_dtype_and_any_threads() {
         for op in COPY_OPS {
             for dtype in ["f32", "f64", "bf16"] {
                 for threads in [1, 2, 7] {
@@ -317,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn the_work_is_the_bytes_that_the_program_reads_and_writes() {
+    fn the_work_is_the_bytes_read_and_written() {
         let work = |op| ready(&case(op, 3, "bf16", 2), |iteration| iteration.work().unwrap());
         let expected = |bytes, traffic| Work { flops: 0, dtype: "bf16".to_owned(), bytes, traffic };
         assert_eq!(work("read"), expected(3 * MIB, Traffic::Read));
@@ -326,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_told_before_anything_is_allocated() {
+    fn a_case_that_does_not_fit_is_reported_before_anything_is_allocated() {
         let needed =
             |op, size| match MemoryCopy.prepare(&case(op, size, "f32", 1), &Simulated::with_memory(MIB)).unwrap() {
                 Prepared::DoesNotFit { needed, available } => (needed, available),
@@ -371,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn every_take_writes_another_value() {
+    fn every_iteration_writes_another_value() {
         let crew = Crew::new(1).unwrap();
         let mut write = Moved::<bf16> { op: Op::Write { numbers: touched(&crew, 10).unwrap(), value: 0 }, crew };
         let ninth =

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::{fs, time::Instant};
 
-use laptime_bench::{AtomicDepth, Depth, Device, Nanos};
+use laptime_bench::{AtomicDepth, Depth, Device, Nanos, OutOfMemory};
 
 use crate::heap;
 use crate::memory::available_bytes;
@@ -69,6 +69,10 @@ impl Device for CpuDevice {
         available_bytes()
     }
 
+    fn out_of_memory(&self, error: &anyhow::Error) -> Option<OutOfMemory> {
+        crate::backend::out_of_memory(error)
+    }
+
     fn set_depth(&self, depth: Depth) {
         self.depth.set(depth);
     }
@@ -89,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn its_time_never_goes_back() {
+    fn its_time_is_monotone() {
         let device = CpuDevice::new();
         let times: Vec<Nanos> = (0..1000).map(|_| device.now()).collect();
         assert!(times.is_sorted());
@@ -103,13 +107,13 @@ mod tests {
     }
 
     #[test]
-    fn a_resident_peak_that_was_not_reset_is_not_told() {
+    fn a_resident_peak_that_was_not_reset_is_unknown() {
         assert_eq!(CpuDevice::new().peak_rss_bytes(), None);
     }
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn the_system_says_how_much_memory_there_is() {
+    fn the_available_memory_is_known() {
         assert!(CpuDevice::new().available_bytes().is_some_and(|bytes| bytes > 0));
     }
 }

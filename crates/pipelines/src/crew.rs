@@ -1,4 +1,4 @@
-//! The threads of a workload: exactly as many as its case asks for.
+//! The threads of a workload: exactly the number in its case.
 
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread::available_parallelism;
@@ -7,15 +7,15 @@ use anyhow::Context;
 use laptime_models::cpu::settle;
 use laptime_models::threads::{self, Threads};
 
-/// CPUs that this process may use, with affinity and the quota of its control group considered. Asked once: every axis of
-/// threads needs it when the program starts, and the answer takes a dozen system calls.
+/// CPUs that this process may use, within its affinity and CPU quota. Cached: every `threads` axis needs it at startup,
+/// and it takes a dozen system calls.
 pub fn all_threads() -> usize {
     static KNOWN: OnceLock<usize> = OnceLock::new();
     *KNOWN.get_or_init(|| available_parallelism().map_or(1, usize::from))
 }
 
-/// The threads of a case. One thread is the caller's own: waking another would cost more than small work takes. Several
-/// are beside the caller, and stay where [`threads::start`] puts them.
+/// The threads of a case. A crew of one is the caller's thread: waking another would cost more than small work. Several
+/// threads exclude the caller and are placed by [`threads::start`].
 pub struct Crew {
     pool: Option<Threads>,
 }
@@ -29,7 +29,7 @@ impl Crew {
         Ok(Self { pool: Some(pool) })
     }
 
-    /// As [`Crew::new`], with the workspaces of matrix products in place, so that the memory of a case does not depend on
+    /// As [`Crew::new`], with the workspaces of matrix products allocated, so that the memory of a case does not depend on
     /// which threads get a part.
     pub fn for_products(threads: usize) -> anyhow::Result<Self> {
         let crew = Self::new(threads)?;
@@ -51,8 +51,8 @@ impl Crew {
         }
     }
 
-    /// Gives each thread a part, at most one each, and waits. The same part goes to the same thread every time, so
-    /// that memory stays with the thread that touched it first.
+    /// Runs at most one part per thread, and waits. A part always goes to the same thread, so memory stays with the thread
+    /// that touched it first.
     pub fn each<P: Send>(&self, parts: impl Iterator<Item = P>, work: impl Fn(P) + Sync) {
         let Some(pool) = &self.pool else { return parts.for_each(work) };
         let parts: Vec<Mutex<Option<P>>> = parts.map(|part| Mutex::new(Some(part))).collect();
@@ -63,9 +63,9 @@ impl Crew {
         });
     }
 
-    /// The length of a part if this many things are shared out; the last part may be shorter.
-    pub fn share(&self, things: usize) -> usize {
-        things.div_ceil(self.threads()).max(1)
+    /// The length of each thread's part of this many items; the last part may be shorter.
+    pub fn share(&self, items: usize) -> usize {
+        items.div_ceil(self.threads()).max(1)
     }
 }
 
@@ -98,12 +98,12 @@ mod tests {
     }
 
     #[test]
-    fn fewer_things_than_threads_leave_threads_without_a_part() {
+    fn fewer_items_than_threads_leave_some_threads_idle() {
         let crew = Crew::new(4).unwrap();
-        let mut things = [0; 3];
-        let share = crew.share(things.len());
-        crew.each(things.chunks_mut(share), |part| part[0] += 1);
-        assert_eq!((share, things), (1, [1; 3]));
+        let mut items = [0; 3];
+        let share = crew.share(items.len());
+        crew.each(items.chunks_mut(share), |part| part[0] += 1);
+        assert_eq!((share, items), (1, [1; 3]));
     }
 
     #[test]

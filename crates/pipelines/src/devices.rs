@@ -56,7 +56,7 @@ pub fn gpus() -> Result<Vec<GpuFound>, NoDevice> {
     open_gpu("cuda", 0).map(|_| Vec::new())
 }
 
-/// The identity of a GPU and whatever else decides its peaks; none for a CPU.
+/// The identity and power limit of a GPU, which determine its peaks; none for a CPU.
 pub fn peak_gpu(device: &dyn Device) -> Option<PeakGpu> {
     if_gpu!(device, gpu => gpu.peak_gpu());
     None
@@ -80,27 +80,27 @@ mod tests {
     }
 
     #[test]
-    fn the_cpu_is_there_and_auto_gives_something() {
+    fn the_cpu_and_auto_can_be_opened() {
         assert_eq!(BuiltInDevices.open("cpu").unwrap().name(), "cpu");
         assert!(["cpu", "cuda:0"].contains(&BuiltInDevices.open("auto").unwrap().name()));
     }
 
     #[test]
-    fn a_gpu_is_named_by_its_number_and_the_first_without_one() {
+    fn cuda_without_a_number_is_the_first_gpu() {
         let names = ["cuda", "cuda:1", "cuda:", "cuda:x", "cpu"];
         assert_eq!(names.map(cuda_index), [Some(0), Some(1), None, None, None]);
     }
 
     #[cfg(not(feature = "cuda"))]
     #[test]
-    fn a_gpu_is_refused_with_the_reason_and_a_way_on() {
+    fn without_cuda_a_gpu_is_refused_with_the_reason() {
         let text = "device `cuda:1` is not available: this build has no CUDA";
         assert_eq!(refusal("cuda:1"), text);
         assert!(refusal("cuda").starts_with("device `cuda` is not available"));
     }
 
     #[test]
-    fn an_unknown_device_is_refused_with_those_that_there_are() {
+    fn an_unknown_device_is_refused_with_the_known_ones() {
         for name in ["gpu", "cuda:", "cuda:x", "CPU", ""] {
             let text = format!("there is no device `{name}`, expected `auto`, `cpu`, `cuda` or `cuda:N`");
             assert_eq!(refusal(name), text);

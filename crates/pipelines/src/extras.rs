@@ -21,7 +21,7 @@ pub use self::nano::own_run;
 /// The files that were written outside of the run's folder.
 pub type Written = anyhow::Result<Vec<PathBuf>>;
 
-/// What a workload adds to the commands. Everything has a default: nothing.
+/// What a workload adds to the commands. By default, nothing.
 #[allow(unused_variables, reason = "the defaults do nothing")]
 pub trait Extras: Send + Sync {
     /// The workload, by its name.
@@ -32,7 +32,7 @@ pub trait Extras: Send + Sync {
         Vec::new()
     }
 
-    /// Refuses flags and cases that make no sense together, before anything is opened.
+    /// Refuses invalid combinations of flags and cases, before anything is opened.
     fn check(&self, flags: &Flags, cases: &[Case]) -> anyhow::Result<()> {
         Ok(())
     }
@@ -65,7 +65,7 @@ pub trait Extras: Send + Sync {
     /// The baseline of a profile is about to be measured.
     fn begin_baseline(&self) {}
 
-    /// Adds what is known about a profiled case, before its result is written.
+    /// Adds facts about a profiled case, before its result is written.
     fn complete(&self, outcome: &mut Outcome, run: &Run, baseline: Option<&CaseResult>) {}
 
     /// Prints the summary of a benchmark and writes its files.
@@ -212,7 +212,7 @@ impl Flags {
     }
 }
 
-/// Where extras print what is not data.
+/// The output of extras that is not data.
 pub trait Screen: Send + Sync {
     /// Prints a line on standard error.
     fn say(&self, line: &str);
@@ -303,7 +303,7 @@ impl Hinted {
     }
 }
 
-/// An error with a reason of its own and what to do about it.
+/// An error with this reason and hint.
 pub fn refusal(reason: impl Into<String>, hint: impl Into<String>) -> anyhow::Error {
     Hinted::wrap(anyhow::Error::msg(reason.into()), hint)
 }

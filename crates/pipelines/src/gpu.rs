@@ -15,10 +15,10 @@ use std::time::{Duration, Instant};
 use laptime_analyze::GpuHealth;
 use laptime_bench::{
     AtomicDepth, Depth, Device, DeviceState, GraphReplays, IterationState, KernelRecording, L2, Nanos, NoDevice,
-    OutOfMemory, SwitchableClock, Timing, nanos_between,
+    OutOfMemory, SwitchableClock, Timing,
 };
 use laptime_cuda::{Buffer, Cache, CudaError, EventClock, Kernels, Stream, nvml::Card};
-use laptime_probe::{DeviceClock, Lane, Stamp, monotonic_nanos};
+use laptime_probe::{DeviceClock, Lane, monotonic_nanos};
 use laptime_trace::run::PeakGpu;
 
 use crate::devices::GpuFound;
@@ -29,10 +29,10 @@ const READING_HOLDS: Duration = Duration::from_millis(50);
 /// The workspace of cuBLAS, in bytes.
 const WORKSPACE_BYTES: u64 = 32 << 20;
 
-/// What the smallest allocation takes, in bytes.
+/// The size of the smallest allocation.
 const SMALLEST_BYTES: u64 = 512;
 
-/// How many times the second-level cache is written to empty it.
+/// The L2 cache is emptied by writing this many times its size.
 const CACHE_TIMES: u64 = 2;
 
 /// A GPU with its stream and its memory.
@@ -41,14 +41,13 @@ pub struct CudaDevice {
     device: laptime_cuda::Device,
     clock: Arc<SwitchableClock>,
     lane: Lane,
-    iteration: Mutex<(Option<Stamp>, Option<Stamp>)>,
     card: Option<Card>,
     reading: Mutex<Option<(Instant, DeviceState)>>,
     kernels: OnceLock<Kernels>,
-    /// A second stream, made when it is first needed.
+    /// A second stream, created on first use.
     side_stream: OnceLock<SecondStream>,
     is_cold: AtomicBool,
-    /// Written to empty the cache.
+    /// The buffer that is written to empty the L2 cache.
     flushed: Mutex<Option<Buffer<u8>>>,
     /// Bytes in use when the peak was last reset.
     used_before: AtomicU64,
@@ -56,7 +55,7 @@ pub struct CudaDevice {
 }
 
 impl CudaDevice {
-    /// Opens the GPU with this number; the error says why it cannot be used.
+    /// Opens the GPU with this number.
     pub fn open(index: u32) -> Result<Self, NoDevice> {
         Self::try_open(index).map_err(|error| no_device(index, &error))
     }
@@ -72,7 +71,6 @@ impl CudaDevice {
             device,
             clock,
             lane,
-            iteration: Mutex::default(),
             card,
             reading: Mutex::default(),
             kernels: OnceLock::new(),
@@ -89,19 +87,19 @@ impl CudaDevice {
         &self.device
     }
 
-    /// Our own kernels, compiled when they are first needed.
-    pub fn kernels(&self) -> anyhow::Result<&Kernels> {
+    /// Our own kernels, compiled on first use.
+    pub fn kernels(&self) -> Result<&Kernels, CudaError> {
         once(&self.kernels, || Kernels::load(&self.device, &Cache::of_user()))
     }
 
     /// The same GPU with a second stream and a lane for it.
-    pub fn side_stream(&self) -> anyhow::Result<&SecondStream> {
+    pub fn side_stream(&self) -> Result<&SecondStream, CudaError> {
         once(&self.side_stream, || SecondStream::new(&self.name, &self.device, self.clock.timing()))
     }
 
     fn flush_buffer(&self) -> anyhow::Result<Buffer<u8>> {
         let bytes = self.device.facts().l2_bytes.saturating_mul(CACHE_TIMES);
-        self.device.allocate(usize::try_from(bytes)?).map_err(into_error)
+        Ok(self.device.allocate(usize::try_from(bytes)?)?)
     }
 
     fn state(&self) -> DeviceState {
@@ -164,14 +162,14 @@ fn state_of(reading: &laptime_cuda::nvml::Reading) -> DeviceState {
     }
 }
 
-/// What is in the cell, made when it is first needed.
-fn once<T>(cell: &OnceLock<T>, make: impl FnOnce() -> Result<T, CudaError>) -> anyhow::Result<&T> {
+/// The content of the cell, which is created on first use.
+fn once<T>(cell: &OnceLock<T>, new: impl FnOnce() -> Result<T, CudaError>) -> Result<&T, CudaError> {
     if let Some(known) = cell.get() {
         return Ok(known);
     }
     // If another thread was first, its value is equal.
-    let made = make().map_err(into_error)?;
-    Ok(cell.get_or_init(|| made))
+    let value = new()?;
+    Ok(cell.get_or_init(|| value))
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -191,7 +189,7 @@ pub fn found() -> Result<Vec<GpuFound>, NoDevice> {
 }
 
 impl CudaDevice {
-    /// What decides its peaks; none if NVML does not say which GPU it is.
+    /// Its identity and power limit, which determine its peaks; none if NVML does not know the GPU.
     pub(crate) fn peak_gpu(&self) -> Option<PeakGpu> {
         let facts = self.card.as_ref()?.facts().ok()?;
         let limit = self.card.as_ref()?.read().power_limit_mw;
@@ -218,14 +216,12 @@ impl CudaDevice {
     }
 }
 
-/// A CUDA error for the measuring loop, which treats out of memory separately.
-pub fn into_error(error: CudaError) -> anyhow::Error {
+pub(crate) fn out_of_memory(error: &CudaError) -> Option<OutOfMemory> {
     match error {
         CudaError::OutOfMemory { wanted, free, .. } => {
-            let lack = OutOfMemory { needed_bytes: wanted, available_bytes: free };
-            anyhow::Error::new(lack).context(error)
+            Some(OutOfMemory { needed_bytes: *wanted, available_bytes: *free })
         }
-        other => other.into(),
+        _ => None,
     }
 }
 
@@ -240,7 +236,7 @@ impl Device for CudaDevice {
     }
 
     fn synchronise(&self) -> anyhow::Result<()> {
-        self.device.synchronise().map_err(into_error)
+        Ok(self.device.synchronise()?)
     }
 
     fn now(&self) -> Nanos {
@@ -288,26 +284,19 @@ impl Device for CudaDevice {
     }
 
     fn begin_iteration(&self) -> anyhow::Result<()> {
-        if self.clock.timing() == Timing::Events {
-            *locked(&self.iteration) = (self.clock.mark(), None);
-        }
+        self.clock.begin_iteration();
         Ok(())
     }
 
     fn end_iteration(&self) -> anyhow::Result<()> {
-        if self.clock.timing() == Timing::Events {
-            locked(&self.iteration).1 = self.clock.mark();
-        }
+        self.clock.end_iteration();
         Ok(())
     }
 
     fn last_iteration(&self) -> IterationState {
-        let device_ns = match std::mem::take(&mut *locked(&self.iteration)) {
-            (Some(begin), Some(end)) => nanos_between(&*self.clock, begin, end),
-            _ => None,
-        };
+        let device_ns = self.clock.last_iteration();
         if self.clock.timing() == Timing::Events {
-            // Host and device were synchronised just now, so this is an anchor for what follows.
+            // Host and device were just synchronised, so this is a good anchor.
             self.clock.anchor();
             if let Some(side_stream) = self.side_stream.get() {
                 side_stream.clock.anchor();
@@ -333,7 +322,7 @@ impl Device for CudaDevice {
         self.is_cold.store(is_cold, Relaxed);
         let mut flushed = locked(&self.flushed);
         match (is_cold, &*flushed) {
-            // Before the case begins, so that it is none of its memory. What is refused here is asked for again.
+            // Before the case begins, so that it does not count as its memory. If it fails, `chill` tries again.
             (true, None) => *flushed = self.flush_buffer().ok(),
             (true, Some(_)) => {}
             (false, _) => *flushed = None,
@@ -348,7 +337,14 @@ impl Device for CudaDevice {
         if flushed.is_none() {
             *flushed = Some(self.flush_buffer()?);
         }
-        flushed.as_mut().map_or(Ok(()), |buffer| buffer.zero().map_err(into_error))
+        if let Some(buffer) = &mut *flushed {
+            buffer.zero()?;
+        }
+        Ok(())
+    }
+
+    fn out_of_memory(&self, error: &anyhow::Error) -> Option<OutOfMemory> {
+        crate::backend::out_of_memory(error)
     }
 
     fn is_lost(&self) -> bool {
@@ -366,21 +362,25 @@ mod tests {
     use laptime_cuda::{Unavailable, nvml::Reading};
 
     #[test]
-    fn a_gpu_that_is_not_there_is_told_with_what_to_do() {
+    fn a_missing_gpu_is_reported_with_a_hint() {
         let gone = no_device(1, &CudaError::Unavailable(Unavailable::NoSuchDevice { index: 1, count: 1 }));
         assert_eq!(gone.to_string(), "device `cuda:1` is not available: there is no GPU 1: the only GPU is 0");
         assert_eq!(gone.hint, "use `--device cuda:0`");
     }
 
     #[test]
-    fn a_lack_of_memory_is_told_as_such() {
-        let error = into_error(CudaError::OutOfMemory { wanted: Some(7), free: Some(3), total: Some(9) });
-        let lack = error.chain().find_map(|cause| cause.downcast_ref::<OutOfMemory>());
-        assert_eq!(lack, Some(&OutOfMemory { needed_bytes: Some(7), available_bytes: Some(3) }));
+    fn a_failed_allocation_is_out_of_memory_with_its_sizes() {
+        let error = || CudaError::OutOfMemory { wanted: Some(7), free: Some(3), total: Some(9) };
+        let expected = Some(OutOfMemory { needed_bytes: Some(7), available_bytes: Some(3) });
+        let in_model = laptime_models::ModelError::from(error());
+        for error in [anyhow::Error::new(error()).context("a case"), in_model.into()] {
+            assert_eq!(crate::backend::out_of_memory(&error), expected);
+        }
+        assert_eq!(crate::backend::out_of_memory(&anyhow::anyhow!("another error")), None);
     }
 
     #[test]
-    fn a_reading_of_the_card_is_told_in_the_units_of_results() {
+    fn a_reading_of_the_card_has_the_units_of_results() {
         let reading = Reading { sm_mhz: Some(1980), power_mw: Some(612_500), celsius: Some(54), ..Reading::default() };
         let state = state_of(&reading);
         assert_eq!((state.clock_mhz, state.power_watts, state.temperature_c), (Some(1980.0), Some(612.5), Some(54.0)));

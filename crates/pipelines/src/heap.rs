@@ -9,15 +9,15 @@
 //! assert!(laptime_pipelines::heap::peak_bytes().is_some());
 //! ```
 //!
-//! It counts the bytes that were asked for, not what the system's heap rounds them up to, and not what is mapped
-//! past it (stacks of threads, mapped files).
+//! It counts requested bytes, without the rounding of the system's heap and without mappings outside it (thread stacks,
+//! mapped files).
 //!
-//! Each thread keeps its own count and hands it on when it has moved by 64 KiB, when the thread asks for the peak, and
-//! when it ends. One counter for all would be exact at every moment, but sixteen threads that allocate at once then
-//! wait for each other: 78 times the cost of the system's heap, where this is within noise of one thread's
-//! (`docs/measurements/cpu.md`). So the peak of one thread is exact; that of several may be off by 64 KiB per thread.
+//! Each thread keeps its own count and adds it to the total when it has changed by 64 KiB, when the thread asks for the
+//! peak, and when it ends. A single counter would always be exact, but sixteen threads that allocate at once would
+//! contend for it: 78 times the cost of the system's heap, where this is within noise (`docs/measurements/cpu.md`). So
+//! the peak of one thread is exact; that of several may be off by 64 KiB per thread.
 
-// An allocator cannot be written without `unsafe`; each block has its reason.
+// An allocator needs `unsafe`.
 #![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -27,7 +27,7 @@ use std::sync::atomic::{
     Ordering::{Relaxed, SeqCst},
 };
 
-/// How far the count of a thread may change before it is added to the total.
+/// The change of a thread's count at which it is added to the total.
 const BATCH: i64 = 64 << 10;
 
 static COUNTS: Counts = Counts { live: AtomicI64::new(0), peak: AtomicI64::new(0) };
@@ -35,10 +35,10 @@ static COUNTS: Counts = Counts { live: AtomicI64::new(0), peak: AtomicI64::new(0
 /// The bytes that were live when the peak was last reset.
 static AT_RESET: AtomicI64 = AtomicI64::new(0);
 
-/// Whether anything was ever counted; written once, so that all threads may read it without waiting.
+/// Whether anything was ever counted; written once, so reads do not contend.
 static IS_INSTALLED: AtomicBool = AtomicBool::new(false);
 
-/// Both counts in one cache line that nothing else shares: whoever changed the first owns the second.
+/// Both counts, alone in one cache line: whoever changed the first owns the second.
 #[repr(align(128))]
 struct Counts {
     live: AtomicI64,
@@ -46,17 +46,17 @@ struct Counts {
 }
 
 impl Counts {
-    /// Takes over what a thread counted: how far it is now from where it began, and how far above it was at most.
+    /// Adds a thread's net change, and its highest point above the start.
     fn add(&self, moved: i64, high: i64) {
         let top = self.live.fetch_add(moved, Relaxed) + high;
-        // Most set no record, and a look is cheaper than a change.
+        // New peaks are rare, and a load is cheaper than a read-modify-write.
         if top > self.peak.load(Relaxed) {
             self.peak.fetch_max(top, Relaxed);
         }
     }
 }
 
-/// What a thread has counted and not yet added to the total.
+/// The count of a thread that is not yet added to the total.
 struct Pending {
     moved: Cell<i64>,
     high: Cell<i64>,
@@ -75,18 +75,18 @@ impl Pending {
         self.moved.set(moved);
         self.high.set(self.high.get().max(moved));
         if moved.abs() >= BATCH || self.high.get() >= BATCH {
-            self.hand_on();
+            self.flush();
         }
     }
 
-    fn hand_on(&self) {
+    fn flush(&self) {
         COUNTS.add(self.moved.replace(0), self.high.replace(0));
     }
 }
 
 impl Drop for Pending {
     fn drop(&mut self) {
-        self.hand_on();
+        self.flush();
     }
 }
 
@@ -97,7 +97,7 @@ fn count(bytes: i64) {
     if !IS_INSTALLED.load(Relaxed) {
         IS_INSTALLED.store(true, Relaxed);
     }
-    // A thread that is ending no longer has its own count.
+    // A thread that is exiting no longer has its own count.
     if !HAS_PENDING || PENDING.try_with(|pending| pending.change(bytes)).is_err() {
         COUNTS.add(bytes, bytes.max(0));
     }
@@ -110,15 +110,15 @@ fn refuse() {
     }
 }
 
-/// Lets a failed allocation end the program with an error and this status. Without this it is aborted: Rust offers no
-/// other way out of an allocation that cannot fail. What asks before it allocates (`try_reserve`) is not affected.
+/// Makes a failed allocation end the program with an error and this status instead of an abort. Fallible allocations
+/// (`try_reserve`) are not affected.
 ///
-/// It needs a [`CountingHeap`], on Linux; elsewhere nothing changes.
+/// Needs a [`CountingHeap`] and Linux; otherwise it has no effect.
 pub fn exit_when_out_of_memory(status: u8) {
     STATUS.store(status, Relaxed);
     #[cfg(unix)]
     if HAS_PENDING {
-        // SAFETY: the handler calls only what may be called in a handler.
+        // SAFETY: the handler is async-signal-safe.
         unsafe { libc::signal(libc::SIGABRT, on_abort as extern "C" fn(libc::c_int) as libc::sighandler_t) };
     }
 }
@@ -131,12 +131,12 @@ const OUT_OF_MEMORY: &str = "error: out of memory: the system refused an allocat
     hint: use a smaller input, or a machine with more memory; finished cases are saved, and `laptime bench --isolate` \
     continues after such a case\n";
 
-/// The thread that aborts is the one that was refused. Any other abort goes on: when this returns, the C library ends the
-/// process as it would have.
+/// An allocation failure aborts on the thread that was refused. For any other abort, the C library ends the process when
+/// this returns.
 #[cfg(unix)]
 extern "C" fn on_abort(_: libc::c_int) {
     if PENDING.try_with(|pending| pending.was_refused.get()).unwrap_or(false) {
-        // SAFETY: both calls may be made in a handler, and the text is as long as said.
+        // SAFETY: both calls are async-signal-safe, and the length is that of the text.
         unsafe {
             libc::write(2, OUT_OF_MEMORY.as_ptr().cast(), OUT_OF_MEMORY.len());
             libc::_exit(STATUS.load(Relaxed).into());
@@ -145,85 +145,80 @@ extern "C" fn on_abort(_: libc::c_int) {
 }
 
 /// Adds the count of this thread to the total.
-fn hand_on() {
+fn flush() {
     if HAS_PENDING {
-        let _ = PENDING.try_with(Pending::hand_on);
+        let _ = PENDING.try_with(Pending::flush);
     }
 }
 
 /// The highest number of live bytes since [`reset_peak`]; none if no [`CountingHeap`] is installed.
 pub fn peak_bytes() -> Option<u64> {
-    hand_on();
+    flush();
     IS_INSTALLED.load(Relaxed).then(|| u64::try_from(COUNTS.peak.load(Relaxed)).unwrap_or(0))
 }
 
-/// The bytes that are live now; none if no [`CountingHeap`] is installed.
+/// The live bytes; none if no [`CountingHeap`] is installed.
 pub fn live_bytes() -> Option<u64> {
-    hand_on();
+    flush();
     IS_INSTALLED.load(Relaxed).then(|| u64::try_from(COUNTS.live.load(Relaxed)).unwrap_or(0))
 }
 
-/// Forgets the peak: from here on it is that of the bytes that are live and come. What this thread was refused before, and
-/// went on without, is forgotten too.
+/// Resets the peak to the live bytes, and forgets failed allocations of this thread.
 ///
-/// An allocation of another thread in this very moment may be missed until the next one.
+/// A concurrent allocation of another thread may be missed until its next one.
 pub fn reset_peak() {
-    hand_on();
+    flush();
     if HAS_PENDING {
         let _ = PENDING.try_with(|pending| pending.was_refused.set(false));
     }
-    // First down, then up to what is live: a record that another thread sets in between stays.
+    // First to 0, then up to the live bytes: a peak that another thread sets in between is kept.
     COUNTS.peak.swap(0, SeqCst);
     let live = COUNTS.live.load(SeqCst);
     COUNTS.peak.fetch_max(live, Relaxed);
     AT_RESET.store(live, Relaxed);
 }
 
-/// How far the peak lies above what was live when it was forgotten: what a case itself used; none if no
-/// [`CountingHeap`] is installed.
+/// The peak above the live bytes at the reset: the memory of a case; none if no [`CountingHeap`] is installed.
 pub fn peak_since_reset() -> Option<u64> {
     Some(peak_bytes()?.saturating_sub(u64::try_from(AT_RESET.load(Relaxed)).unwrap_or(0)))
 }
 
-/// The same place, after its bytes were counted or its refusal was noted.
-fn counted(place: *mut u8, bytes: i64) -> *mut u8 {
-    if place.is_null() {
+/// Counts an allocation, or notes that it failed.
+fn counted(pointer: *mut u8, bytes: i64) -> *mut u8 {
+    if pointer.is_null() {
         refuse();
     } else {
         count(bytes);
     }
-    place
+    pointer
 }
 
 /// The system's heap with counting.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct CountingHeap;
 
-// SAFETY: every call is handed to `System` with the arguments it came with, and its answer is given back unchanged;
-// the counting neither allocates nor unwinds.
+// SAFETY: every call is forwarded to `System` unchanged; the counting neither allocates nor unwinds.
 unsafe impl GlobalAlloc for CountingHeap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller keeps the contract of `GlobalAlloc::alloc`, which is that of `System`.
-        let place = unsafe { System.alloc(layout) };
-        counted(place, layout.size() as i64)
+        // SAFETY: the caller keeps the contract of `GlobalAlloc::alloc`.
+        counted(unsafe { System.alloc(layout) }, layout.size() as i64)
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: as for `alloc`. The system's own zeroing is kept: fresh pages need none.
-        let place = unsafe { System.alloc_zeroed(layout) };
-        counted(place, layout.size() as i64)
+        // SAFETY: as for `alloc`. Zeroing is left to the system, which does not zero fresh pages.
+        counted(unsafe { System.alloc_zeroed(layout) }, layout.size() as i64)
     }
 
-    unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         // Before the memory is free: another thread that gets it must not be counted on top.
         count(-(layout.size() as i64));
-        // SAFETY: the caller got `place` from this heap with this layout, hence from `System`.
-        unsafe { System.dealloc(place, layout) }
+        // SAFETY: `pointer` came from this heap with this layout, hence from `System`.
+        unsafe { System.dealloc(pointer, layout) }
     }
 
-    unsafe fn realloc(&self, place: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-        // SAFETY: the caller got `place` from this heap with this layout, hence from `System`, and vouches for the size.
-        let moved = unsafe { System.realloc(place, layout, new_size) };
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+        // SAFETY: `pointer` came from this heap with this layout, hence from `System`; the caller guarantees the size.
+        let moved = unsafe { System.realloc(pointer, layout, new_size) };
         // If it failed, the old block is still live and the count stays.
         counted(moved, new_size as i64 - layout.size() as i64)
     }

@@ -1,7 +1,7 @@
 //! The built-in workloads, the CPU device, and peak measurements.
 //!
 //! A workload predicts its memory before it allocates, checks its result before anything is timed and counts its work
-//! from its shapes. [`measure_peaks`] runs the same workloads to find what a machine reaches.
+//! from its shapes. [`measure_peaks`] runs the same workloads to find the peaks of a machine.
 
 mod attention;
 mod axis;
@@ -50,14 +50,10 @@ pub use self::{
 };
 use self::{attention::AttentionExtras, c2c::C2cExtras, model::ModelExtras, offload::OffloadExtras, tts::TtsExtras};
 
-/// The built-in workloads, in the order in which they are listed, and what they add to the commands. A generation ends
-/// when the program is interrupted; live lines go to the screen.
+/// The built-in workloads in listing order, and their extras. An interrupt ends a generation with offloaded layers, whose
+/// progress is printed on the screen.
 pub fn built_in(interrupt: &Interrupt, screen: Arc<dyn Screen>) -> BuiltIn {
     let (offload, offload_extras) = OffloadExtras::with_workload(interrupt.clone(), screen);
-    let mut workloads = workloads();
-    // The one that is observed instead of the one that is not.
-    workloads.pop();
-    workloads.push(Box::new(offload));
     let extras: Vec<Box<dyn Extras>> = vec![
         Box::new(ModelExtras),
         Box::new(AttentionExtras),
@@ -65,19 +61,22 @@ pub fn built_in(interrupt: &Interrupt, screen: Arc<dyn Screen>) -> BuiltIn {
         Box::new(TtsExtras),
         Box::new(offload_extras),
     ];
-    BuiltIn { workloads, extras }
+    BuiltIn { workloads: workloads_with(offload), extras }
 }
 
-/// The built-in workloads and what they add to the commands.
+/// The built-in workloads and their extras.
+#[allow(missing_docs, reason = "the type says what they are")]
 pub struct BuiltIn {
-    /// The workloads.
     pub workloads: Vec<Box<dyn Workload>>,
-    /// What they add to the commands.
     pub extras: Vec<Box<dyn Extras>>,
 }
 
-/// The built-in workloads, in the order in which they are listed.
+/// The built-in workloads, in listing order.
 pub fn workloads() -> Vec<Box<dyn Workload>> {
+    workloads_with(OffloadedLayers::new())
+}
+
+fn workloads_with(offload: OffloadedLayers) -> Vec<Box<dyn Workload>> {
     vec![
         Box::new(Matmul),
         Box::new(MemoryCopy),
@@ -86,7 +85,7 @@ pub fn workloads() -> Vec<Box<dyn Workload>> {
         Box::new(Attention),
         Box::new(CacheToCache),
         Box::new(TextToSpeech),
-        Box::new(OffloadedLayers::new()),
+        Box::new(offload),
     ]
 }
 

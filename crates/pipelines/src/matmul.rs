@@ -107,7 +107,7 @@ impl<T: Multiplied> Iteration for MatmulIteration<T> {
     }
 }
 
-/// The work of a product of square matrices whose numbers have this many bytes.
+/// The work of a product of square matrices with numbers of this size.
 pub(crate) fn product_work(size: usize, dtype: &str, number_bytes: usize) -> Work {
     let size = size as u64;
     let flops = size.saturating_pow(3).saturating_mul(2);
@@ -131,12 +131,12 @@ mod tests {
     fn ready(size: i64, dtype: &str, threads: i64, act: impl FnOnce(&mut dyn Iteration)) {
         match Matmul.prepare(&case(size, dtype, threads), &Simulated::new()).unwrap() {
             Prepared::Ready(mut iteration) => act(&mut *iteration),
-            _ => panic!("there is memory without end"),
+            _ => panic!("memory is unlimited"),
         }
     }
 
     #[test]
-    fn products_are_right_for_all_types_sizes_and_threads() {
+    fn products_are_correct_for_all_dtypes_sizes_and_threads() {
         for dtype in MATMUL_DTYPES {
             for size in [1, 2, 3, 17, 64, 129] {
                 for threads in [1, 2, 5] {
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn products_deeper_than_a_block_are_right() {
+    fn products_deeper_than_a_block_are_correct() {
         for dtype in MATMUL_DTYPES {
             ready(1100, dtype, 2, |iteration| iteration.check().unwrap());
         }
@@ -156,14 +156,14 @@ mod tests {
     fn a_wrong_result_is_refused<T: Multiplied>() {
         let mut iteration = MatmulIteration::<T>::new(33, Crew::new(2).unwrap()).unwrap();
         iteration.check().unwrap();
-        // An input that changes after the product makes the product wrong.
+        // Changing an input after the product makes the product wrong.
         iteration.a[40] = T::from_f64(iteration.a[40].to_f64() + 1.0);
         let error = check_product(33, &iteration.a, &iteration.b, &iteration.c).unwrap_err();
         assert!(error.to_string().starts_with("the product is wrong: row 1,"), "{error}");
     }
 
     #[test]
-    fn a_wrong_result_of_any_type_is_refused() {
+    fn a_wrong_result_of_any_dtype_is_refused() {
         a_wrong_result_is_refused::<f32>();
         a_wrong_result_is_refused::<f64>();
         a_wrong_result_is_refused::<f16>();
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_told_before_anything_is_allocated() {
+    fn a_case_that_does_not_fit_is_reported_before_anything_is_allocated() {
         for size in [1 << 20, i64::MAX] {
             let device = Simulated::with_memory(1 << 30);
             match Matmul.prepare(&case(size, "f32", 1), &device).unwrap() {

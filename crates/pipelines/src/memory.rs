@@ -9,10 +9,9 @@ use laptime_bench::environment::Linux;
 const RESERVE_DIVISOR: u64 = 20;
 const MOST_RESERVE: u64 = 512 << 20;
 
-/// Memory that a case may use; none if the system does not say.
+/// Memory that a case may use; none if unknown.
 ///
-/// A small part is kept back, a twentieth and at most 512 MiB: a process that takes the last page is not refused, it
-/// is killed.
+/// A twentieth, at most 512 MiB, is held back: a process that takes the last page is killed, not refused.
 pub fn available_bytes() -> Option<u64> {
     available_under(Path::new("/"))
 }
@@ -39,13 +38,13 @@ pub fn beyond_caches_mib() -> u32 {
     })
 }
 
-/// The bytes of the largest level of caches, all its instances together: threads on several sockets fill them all.
+/// The size of the largest cache level, summed over its instances: threads on several sockets use them all.
 fn largest_under(cpus: &Path) -> Option<u64> {
     let mut known = HashSet::new();
     let mut levels: HashMap<String, u64> = HashMap::new();
     for cpu in fs::read_dir(cpus).ok()?.flatten().filter(|cpu| cpu.file_name().as_encoded_bytes().starts_with(b"cpu")) {
         for index in fs::read_dir(cpu.path().join("cache")).into_iter().flatten().flatten() {
-            // Most processors share their caches with others, whose files are not read again.
+            // A cache shared by several CPUs is counted once.
             let shared = text(&index.path(), "shared_cpu_list");
             if shared.is_some_and(|shared| known.insert((index.file_name(), shared))) {
                 let (level, bytes) = instance(&index.path()).unwrap_or_default();
@@ -60,7 +59,7 @@ fn text(index: &Path, name: &str) -> Option<String> {
     fs::read_to_string(index.join(name)).ok().map(|text| text.trim().to_owned())
 }
 
-/// The level of a cache and its size; none for instructions.
+/// The level and size of a cache; none for an instruction cache.
 fn instance(index: &Path) -> Option<(String, u64)> {
     if text(index, "type")? == "Instruction" {
         return None;
@@ -93,14 +92,14 @@ mod tests {
     const EIGHT_GIB: (&str, &str) = ("proc/meminfo", "MemTotal: 9000000 kB\nMemAvailable:    8388608 kB\n");
 
     #[test]
-    fn without_a_control_group_it_is_what_the_system_has_less_a_reserve() {
+    fn without_a_control_group_it_is_the_available_memory_less_a_reserve() {
         assert_eq!(available(&[EIGHT_GIB]), Some(8 * GIB - 8 * GIB / 20));
         let large = ("proc/meminfo", "MemAvailable: 1073741824 kB\n");
         assert_eq!(available(&[large]), Some(1024 * GIB - GIB / 2));
     }
 
     #[test]
-    fn a_group_of_version_2_leaves_its_limit_less_what_cannot_be_dropped() {
+    fn a_group_of_version_2_has_its_limit_less_unreclaimable_memory() {
         let files = [
             EIGHT_GIB,
             ("proc/self/cgroup", "0::/jobs/a\n"),
@@ -112,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_further_up_holds_and_no_limit_is_none() {
+    fn a_limit_of_an_outer_group_applies() {
         let files = [
             EIGHT_GIB,
             ("proc/self/cgroup", "0::/jobs/a\n"),
@@ -126,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_of_version_1_is_found_at_the_top_of_a_container() {
+    fn a_group_of_version_1_is_found_at_the_root_of_a_container() {
         let files = [
             EIGHT_GIB,
             ("proc/self/cgroup", "9:name=systemd:/\n4:memory:/host/path\n0::/\n"),
@@ -148,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_system_that_says_nothing_is_not_guessed_at() {
+    fn without_meminfo_the_memory_is_unknown() {
         assert_eq!(available(&[]), None);
         assert_eq!(available(&[("proc/meminfo", "MemAvailable: much\n")]), None);
     }
@@ -167,7 +166,7 @@ mod caches_tests {
     }
 
     #[test]
-    fn a_cache_that_processors_share_counts_once_and_those_of_two_sockets_count_twice() {
+    fn a_shared_cache_counts_once_per_socket() {
         let cpus = tempfile::tempdir().unwrap();
         for (cpu, share) in [("cpu0", "0-1"), ("cpu1", "0-1"), ("cpu2", "2")] {
             add(cpus.path(), cpu, "index0", ["Data", "1", "32K", &cpu[3..]]);
@@ -178,14 +177,14 @@ mod caches_tests {
     }
 
     #[test]
-    fn a_machine_that_does_not_tell_its_caches_is_not_guessed_at() {
+    fn without_cache_files_the_caches_are_unknown() {
         let cpus = tempfile::tempdir().unwrap();
         assert_eq!(largest_under(cpus.path()), None);
         assert_eq!(largest_under(&cpus.path().join("none")), None);
     }
 
     #[test]
-    fn a_buffer_is_a_power_of_two() {
+    fn the_buffer_size_is_a_power_of_two() {
         assert!(beyond_caches_mib().is_power_of_two());
     }
 }

@@ -9,12 +9,10 @@ mod spec;
 #[cfg(test)]
 mod tests;
 
-use laptime_bench::{
-    AxisSpec, Better, Case, Device, Fact, Given, MetricSpec, ParsedCase, Plan, PlanError, Prepared, Workload,
-};
+use laptime_bench::{AxisSpec, Case, Device, Fact, Given, MetricSpec, ParsedCase, Plan, PlanError, Prepared, Workload};
 use laptime_models::{AdamW, Config, Options, TrainOptions};
 
-use self::axes::{ALIASES, axes};
+use self::axes::{aliases, axes};
 pub use self::built_in::folders_without_weights;
 use self::iteration::{ModelIteration, TrainIteration};
 use self::plan::settle;
@@ -24,7 +22,7 @@ pub(crate) use self::{
     extras::ModelExtras,
     plan::{Found, Named},
 };
-use crate::axis::describe;
+use crate::axis::{describe, metrics};
 use crate::backend::{Parsed, Target, does_not_apply, marks, no_graphs};
 
 /// Passes of a transformer: forward, prefill, decode, and those of training.
@@ -71,7 +69,7 @@ impl Workload for Model {
         "model",
         "runs a decoder: all logits (forward), a prompt (prefill), tokens one by one (decode), or trains it (step)",
         axes(),
-        ALIASES
+        aliases()
     );
 
     fn plan(&self, given: &[Given]) -> Result<Plan, PlanError> {
@@ -91,13 +89,12 @@ impl Workload for Model {
     }
 
     fn metrics(&self) -> Vec<MetricSpec> {
-        let metric = |name, about, better| MetricSpec { name, about, better };
-        vec![
-            metric("tok_s", "tokens per second, all sequences together", Better::Higher),
-            metric("ttft_ms", "time to first token", Better::Lower),
-            metric("tpot_ms", "time per decode step", Better::Lower),
-            metric("loss", "mean cross-entropy of a training batch", Better::Lower),
-        ]
+        metrics! {
+            "tok_s", Higher, "tokens per second, all sequences together";
+            "ttft_ms", Lower, "time to first token";
+            "tpot_ms", Lower, "time per decode step";
+            "loss", Lower, "mean cross-entropy of a training batch";
+        }
     }
 
     fn parse<'a>(&'a self, case: &Case, device: &'a dyn Device) -> anyhow::Result<Box<dyn ParsedCase<'a> + 'a>> {
@@ -129,11 +126,11 @@ impl Workload for Model {
             make: |(maker, found, spec, options), device| {
                 let on = Target { device, threads: spec.threads };
                 if spec.test.pass.is_training() {
-                    let made = maker.trainer(&found, &spec, train_options(&spec, &options), on)?;
-                    return Ok(Box::new(TrainIteration::new(spec, made, device)?));
+                    let loaded = maker.trainer(&found, &spec, train_options(&spec, &options), on)?;
+                    return Ok(Box::new(TrainIteration::new(spec, loaded, device)?));
                 }
-                let made = maker.decoder(&found, &spec, options, on)?;
-                Ok(Box::new(ModelIteration::new(spec, found.config, made, device)?))
+                let loaded = maker.decoder(&found, &spec, options, on)?;
+                Ok(Box::new(ModelIteration::new(spec, found.config, loaded, device)?))
             },
         }))
     }

@@ -16,21 +16,21 @@ mod tests;
 use std::{path::PathBuf, sync::Arc};
 
 use laptime_bench::{
-    AxisSpec, Better, Case, Device, Fact, Given, GivenSettings, MetricSpec, ParsedCase, Plan, PlanError, Prepared,
-    WarmUp, Work, Workload,
+    AxisSpec, Case, Device, Fact, Given, GivenSettings, MetricSpec, ParsedCase, Plan, PlanError, Prepared, Workload,
 };
 use laptime_models::StreamMode;
 use laptime_report::offload_text::OffloadConfiguration;
 
-use self::axes::{ALIASES, axes};
+use self::axes::{aliases, axes};
 pub(crate) use self::extras::OffloadExtras;
 use self::iteration::OffloadIteration;
 use self::layers::{BudgetTooSmall, Fit, fit, too_small};
 use self::plan::{settle, with_layers};
 use self::runner::{Generated, NoObserver, Observer, Run, Runner};
 use self::subject::{Spec, Subject, usual_model};
-use crate::axis::{AUTO, describe};
-use crate::backend::{does_not_apply, into_error, is_gpu};
+use crate::axis::{AUTO, describe, metrics};
+use crate::backend::{Parsed, does_not_apply, is_gpu};
+use crate::request::few_iterations;
 
 /// A speech or language model with offloaded layers.
 pub struct OffloadedLayers {
@@ -38,7 +38,7 @@ pub struct OffloadedLayers {
     home: PathBuf,
 }
 
-/// What is known about a case on a device before it is prepared: its configuration, and facts.
+/// The configuration of a case on a device, and facts, before it is prepared.
 type OffloadPlan = (OffloadConfiguration, Vec<Fact>);
 
 impl OffloadedLayers {
@@ -58,7 +58,7 @@ impl OffloadedLayers {
     }
 
     /// The plan of a case on a device, or why it cannot run.
-    fn look(case: &Case, device: &dyn Device) -> anyhow::Result<OffloadPlan> {
+    fn plan_of(case: &Case, device: &dyn Device) -> anyhow::Result<OffloadPlan> {
         let (subject, spec, fit) = read(case, device)?;
         if let Some(reason) = too_small(&subject, &spec, &fit) {
             return Err(BudgetTooSmall(reason).into());
@@ -81,7 +81,7 @@ impl OffloadedLayers {
         Ok((configuration, iteration::planned(&subject, &spec, &fit, is_gpu)))
     }
 
-    /// Runs a case once more for its audio; the noise is seeded. None for a language model without speech.
+    /// Runs a case once more for its audio, which does not change because noise is seeded. None for a language model.
     fn speak(case: &Case, device: &dyn Device) -> anyhow::Result<Option<Generated>> {
         let (subject, spec, fit) = read(case, device)?;
         if subject.refusal().is_some() || device.available_bytes().is_some_and(|available| fit.needed > available) {
@@ -89,7 +89,7 @@ impl OffloadedLayers {
         }
         let (home, mut run) = (std::env::temp_dir(), Run::default());
         let mut runner = Runner::new(case.clone(), (subject, spec), fit, (device, &home), &NoObserver)?;
-        runner.generate(&mut run).map_err(into_error)?;
+        runner.generate(&mut run)?;
         Ok(Some(runner.generated(&run)).filter(|generated| generated.rate > 0))
     }
 }
@@ -107,7 +107,7 @@ fn read(case: &Case, device: &dyn Device) -> anyhow::Result<(Subject, Spec, Fit)
     Ok((subject, spec, fit))
 }
 
-/// The case with the model that `auto` means on a device.
+/// The case with the default model of the device instead of `auto`.
 fn with_model(case: &Case, device: &dyn Device) -> Case {
     let is_lm = case.text("pipeline") == Ok("lm");
     match case.text("model") {
@@ -117,11 +117,16 @@ fn with_model(case: &Case, device: &dyn Device) -> Case {
 }
 
 impl Workload for OffloadedLayers {
-    describe!("offload", "text to speech with offloaded layers: where each token's time goes", axes(), ALIASES, settle);
+    describe!(
+        "offload",
+        "text to speech with offloaded layers: where each token's time goes",
+        axes(),
+        aliases(),
+        settle
+    );
 
     fn usual_settings(&self) -> GivenSettings {
-        let warmup = Some(WarmUp::Iterations(1));
-        GivenSettings { warmup, iterations: Some(3), ..GivenSettings::default() }
+        few_iterations()
     }
 
     fn on_device(&self, case: &Case, device: &dyn Device) -> Case {
@@ -129,25 +134,24 @@ impl Workload for OffloadedLayers {
         let Ok((subject, spec, fit)) = read(&case, device) else { return case };
         let case = case.with("model", subject.name.clone()).with("dtype", subject.dtype.word());
         // A case that does not fit is reported when it is prepared.
-        let is_open = !fit.fits() && spec.stay == AUTO;
+        let is_open = !fit.fits() && spec.residency == AUTO;
         if is_open { case } else { with_layers(&case, fit.resident) }
     }
 
     fn metrics(&self) -> Vec<MetricSpec> {
-        let metric = |name, about, better| MetricSpec { name, about, better };
-        vec![
-            metric("rtf", "real-time factor: time / audio duration", Better::Lower),
-            metric("tok_s", "generated tokens per second", Better::Higher),
-            metric("token_p50_ms", "median time per token", Better::Lower),
-            metric("token_p95_ms", "95th percentile of the time per token", Better::Lower),
-            metric("prefill_ms", "time to encode voices and prompt", Better::Lower),
-            metric("generation_ms", "time to generate all tokens", Better::Lower),
-            metric("exposed_ms", "time per token that compute waits for copies", Better::Lower),
-            metric("copy_ms", "copy time per token", Better::Lower),
-            metric("hidden", "share of the copy time that overlaps with compute", Better::Higher),
-            metric("async_share", "share of copies that were prefetched", Better::Higher),
-            metric("link_gb_s", "copy rate in GB/s", Better::Higher),
-        ]
+        metrics! {
+            "rtf", Lower, "real-time factor: time / audio duration";
+            "tok_s", Higher, "generated tokens per second";
+            "token_p50_ms", Lower, "median time per token";
+            "token_p95_ms", Lower, "95th percentile of the time per token";
+            "prefill_ms", Lower, "time to encode voices and prompt";
+            "generation_ms", Lower, "time to generate all tokens";
+            "exposed_ms", Lower, "time per token that compute waits for copies";
+            "copy_ms", Lower, "copy time per token";
+            "hidden", Higher, "share of the copy time that overlaps with compute";
+            "async_share", Higher, "share of copies that were prefetched";
+            "link_gb_s", Higher, "copy rate in GB/s";
+        }
     }
 
     fn parse<'a>(&'a self, case: &Case, device: &'a dyn Device) -> anyhow::Result<Box<dyn ParsedCase<'a> + 'a>> {
@@ -155,37 +159,19 @@ impl Workload for OffloadedLayers {
         if let Some(reason) = subject.refusal() {
             return does_not_apply(reason);
         }
-        Ok(Box::new(OffloadCase { workload: self, case: case.clone(), subject, spec, fit, device }))
-    }
-}
-
-struct OffloadCase<'a> {
-    workload: &'a OffloadedLayers,
-    case: Case,
-    subject: Subject,
-    spec: Spec,
-    fit: Fit,
-    device: &'a dyn Device,
-}
-
-impl<'a> ParsedCase<'a> for OffloadCase<'a> {
-    fn predicted_bytes(&self) -> Option<u64> {
-        Some(self.fit.needed)
-    }
-
-    fn predicted_work(&self) -> Option<Work> {
-        iteration::work(&self.subject, &self.spec)
-    }
-
-    fn prepare(self: Box<Self>) -> anyhow::Result<Prepared<'a>> {
-        let Self { workload, case, subject, spec, fit, device } = *self;
-        if let Some(reason) = too_small(&subject, &spec, &fit) {
-            anyhow::bail!(reason);
-        }
-        let iteration = || {
-            let runner = Runner::new(case, (subject, spec), fit, (device, &workload.home), &*workload.observer)?;
-            Ok(Box::new(OffloadIteration::new(runner)) as _)
-        };
-        Prepared::if_it_fits(fit.needed, device, iteration)
+        Ok(Box::new(Parsed {
+            bytes: fit.needed,
+            refusal: None,
+            spec: (self, case.clone(), subject, spec, fit),
+            device,
+            work: |(_, _, subject, spec, _)| iteration::work(subject, spec),
+            make: |(workload, case, subject, spec, fit), device| {
+                if let Some(reason) = too_small(&subject, &spec, &fit) {
+                    anyhow::bail!(reason);
+                }
+                let runner = Runner::new(case, (subject, spec), fit, (device, &workload.home), &*workload.observer)?;
+                Ok(Box::new(OffloadIteration::new(runner)))
+            },
+        }))
     }
 }

@@ -1,8 +1,8 @@
-//! What a device reaches at most: the workloads `matmul` and `copy`, run through the same loop as any benchmark.
+//! Peak FLOPS and bandwidth of a device: the workloads `matmul` and `copy` in the usual measuring loop.
 //!
-//! For each number type and each direction of memory a few sizes and numbers of threads are tried briefly, and the best
-//! is measured again for longer. The peak is an upper quantile of its iterations: other programs slow iterations down and
-//! never speed them up, so the median of a busy machine says little about what the machine can do.
+//! For each dtype and each direction of traffic, a few sizes and numbers of threads are tried briefly, and the best is
+//! measured again for longer. The peak is an upper quantile of its iterations: other programs only slow iterations down,
+//! so the median of a busy machine says little about the hardware.
 
 use anyhow::{Context, anyhow, bail};
 use laptime_bench::{
@@ -20,7 +20,7 @@ const PEAK_QUANTILE: u8 = 90;
 /// The minimum number of iterations of a final round.
 const LEAST_ITERATIONS: usize = 6;
 
-/// How far a short test must exceed a saved peak before the peak counts as too low.
+/// A saved peak is too low if a short test exceeds it by more than this factor.
 const TOO_LOW: f64 = 1.05;
 
 /// The maximum number of iterations of a final round.
@@ -29,23 +29,23 @@ const MOST_ITERATIONS: usize = 1000;
 /// How peaks are measured.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeakSearch {
-    /// About how long all iterations together may last, in nanoseconds.
+    /// The approximate total time of all iterations, in nanoseconds.
     pub budget_ns: u64,
-    /// The smallest matrices that are tried; others are twice as large each.
+    /// The smallest matrices; each next size is twice as large.
     pub smallest_size: usize,
-    /// The largest.
+    /// The largest matrices.
     pub largest_size: usize,
     /// MiB in a buffer for memory traffic.
     pub buffer_mib: usize,
-    /// The numbers of threads that are tried.
+    /// The numbers of threads to try.
     pub threads: Vec<usize>,
     /// The dtypes whose arithmetic is measured.
     pub dtypes: &'static [&'static str],
-    /// The ways in which memory is moved.
+    /// The operations of `copy` that are measured.
     pub ops: &'static [(Traffic, &'static str)],
 }
 
-/// The ways in which memory of a GPU is moved; the CPU has the first three.
+/// The operations of `copy` on a GPU; the CPU has the first three.
 const OPS: &[(Traffic, &str)] = &[
     (Traffic::Read, "read"),
     (Traffic::Write, "write"),
@@ -57,11 +57,11 @@ const OPS: &[(Traffic, &str)] = &[
 /// Rows of the largest matrices that are tried on a GPU.
 const GPU_LARGEST: usize = 16_384;
 
-/// MiB in a buffer on a GPU: many times its second-level cache.
+/// MiB in a buffer on a GPU: many times its L2 cache.
 const GPU_BUFFER_MIB: usize = 1024;
 
 impl PeakSearch {
-    /// How peaks of this device are measured.
+    /// The search for this device.
     pub fn of(device: &dyn Device) -> Self {
         if device.lane().is_none() {
             return Self::default();
@@ -96,34 +96,34 @@ impl Default for PeakSearch {
     }
 }
 
-/// What is being measured, for a progress display.
+/// The progress of a search.
 #[derive(Debug, Clone, Copy)]
 pub struct PeakProgress<'a> {
-    /// Which peak, counted from 0.
+    /// The index of the peak.
     pub at: usize,
-    /// Their number.
+    /// The number of peaks.
     pub of: usize,
-    /// The workload that finds it.
+    /// The workload that measures it.
     pub workload: &'static str,
-    /// The case that comes next.
+    /// The next case.
     pub case: &'a Case,
-    /// Whether it is the best one, which is measured again for the result.
+    /// Whether it is the final round with the best case.
     pub is_final: bool,
 }
 
-/// Measures what a device reaches, for a machine by its fingerprint at a time given as text.
+/// Measures the peaks of a device, for a machine with this fingerprint at this time.
 ///
-/// `go_on` is asked before each case; if it says no, there are no peaks: half of them would be taken for all.
+/// `proceed` is called before each case; if it returns false, there are no peaks, not even those found so far.
 pub fn measure_peaks(
     device: &dyn Device,
     search: &PeakSearch,
     machine: &str,
     measured: &str,
-    go_on: &mut dyn FnMut(PeakProgress<'_>) -> bool,
+    proceed: &mut dyn FnMut(PeakProgress<'_>) -> bool,
 ) -> anyhow::Result<Option<Peaks>> {
     let of = search.dtypes.len() + search.ops.len();
-    let mut hunt = Hunt { device, search, at: 0, of, go_on };
-    let (flops, bandwidth) = match hunt.all() {
+    let mut search = Search { device, search, at: 0, of, proceed };
+    let (flops, bandwidth) = match search.all() {
         Ok(found) => found,
         Err(error) if error.is::<Stopped>() => return Ok(None),
         Err(error) => return Err(error),
@@ -133,15 +133,15 @@ pub fn measure_peaks(
     Ok(Some(Peaks { schema: SCHEMA, machine, device, measured, flops, bandwidth, gpu }))
 }
 
-/// Looks briefly whether a device exceeds its kept peaks, as it does if they were measured while something else ran.
+/// Checks briefly whether a device exceeds its saved peaks, as it does if they were measured on a busy machine.
 ///
-/// Returns how many times the kept peak was reached in the quantity that exceeds it most; none if no quantity does. The
-/// quantities are arithmetic of the first number type and reading of memory: what slows one down slows the others too.
-pub fn peaks_below(device: &dyn Device, search: &PeakSearch, kept: &Peaks) -> anyhow::Result<Option<f64>> {
+/// Returns the largest ratio of a new peak to a saved one, if one is too low. Only arithmetic of the first dtype and
+/// memory reads are measured: whatever slows one peak down slows the others too.
+pub fn peaks_below(device: &dyn Device, search: &PeakSearch, saved: &Peaks) -> anyhow::Result<Option<f64>> {
     let search = PeakSearch { dtypes: &search.dtypes[..1], ops: &search.ops[..1], ..search.clone() };
-    let Some(found) = measure_peaks(device, &search, &kept.machine, "", &mut |_| true)? else { return Ok(None) };
-    let flops = found.flops.iter().filter_map(|peak| Some(peak.flops_s / kept.flops_s(&peak.dtype)?));
-    let bytes = found.bandwidth.iter().filter_map(|peak| Some(peak.bytes_s / kept.bytes_s(peak.traffic)?));
+    let Some(found) = measure_peaks(device, &search, &saved.machine, "", &mut |_| true)? else { return Ok(None) };
+    let flops = found.flops.iter().filter_map(|peak| Some(peak.flops_s / saved.flops_s(&peak.dtype)?));
+    let bytes = found.bandwidth.iter().filter_map(|peak| Some(peak.bytes_s / saved.bytes_s(peak.traffic)?));
     Ok(flops.chain(bytes).filter(|ratio| *ratio > TOO_LOW).reduce(f64::max))
 }
 
@@ -151,26 +151,25 @@ struct Stopped;
 
 /// A measured case.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Tried {
+struct Rate {
     size: usize,
     threads: usize,
     /// Operations or bytes per second: an upper quantile of the iterations.
     peak: f64,
-    /// Their median.
     median: f64,
-    /// The median of its iterations.
+    /// The median time of an iteration.
     wall_ns: f64,
 }
 
-struct Hunt<'a> {
+struct Search<'a> {
     device: &'a dyn Device,
     search: &'a PeakSearch,
     at: usize,
     of: usize,
-    go_on: &'a mut dyn FnMut(PeakProgress<'_>) -> bool,
+    proceed: &'a mut dyn FnMut(PeakProgress<'_>) -> bool,
 }
 
-impl Hunt<'_> {
+impl Search<'_> {
     fn all(&mut self) -> anyhow::Result<(Vec<PeakFlops>, Vec<Bandwidth>)> {
         let PeakSearch { dtypes, ops, .. } = self.search;
         let flops = dtypes.iter().map(|dtype| self.flops(dtype)).collect::<anyhow::Result<_>>()?;
@@ -185,14 +184,14 @@ impl Hunt<'_> {
             while let Some(found) = self.try_case(&Matmul, &names, (size, threads), self.brief())? {
                 tried.push(found);
                 size *= 2;
-                // Eight times the work at the same rate: the next size, if a final round has time for it.
+                // The next size has eight times the work; the final round must have time for it.
                 let is_too_long = 8.0 * found.wall_ns * LEAST_ITERATIONS as f64 > self.final_ns();
                 if size > self.search.largest_size || is_too_long {
                     break;
                 }
             }
         }
-        let Tried { size, threads, peak, median, .. } = self.best(&Matmul, &names, tried)?;
+        let Rate { size, threads, peak, median, .. } = self.best(&Matmul, &names, tried)?;
         let (dtype, size, threads) = (dtype.to_owned(), size as u64, threads as u32);
         Ok(PeakFlops { dtype, flops_s: peak, median: Some(median), size, threads })
     }
@@ -202,13 +201,13 @@ impl Hunt<'_> {
         for &threads in &self.search.threads {
             tried.extend(self.try_case(&MemoryCopy, &names, (size, threads), self.brief())?);
         }
-        let Tried { size, threads, peak, median, .. } = self.best(&MemoryCopy, &names, tried)?;
+        let Rate { size, threads, peak, median, .. } = self.best(&MemoryCopy, &names, tried)?;
         let (bytes, threads) = ((size as u64) << 20, threads as u32);
         Ok(Bandwidth { traffic, bytes_s: peak, median: Some(median), bytes, threads })
     }
 
-    /// Measures the best of those tried anew, for the record, and goes on to the next peak.
-    fn best(&mut self, workload: &dyn Workload, names: &[(&str, &str)], tried: Vec<Tried>) -> anyhow::Result<Tried> {
+    /// Measures the best case again for longer: the result of this peak.
+    fn best(&mut self, workload: &dyn Workload, names: &[(&str, &str)], tried: Vec<Rate>) -> anyhow::Result<Rate> {
         let best = tried
             .into_iter()
             .max_by(|a, b| a.peak.total_cmp(&b.peak))
@@ -227,11 +226,11 @@ impl Hunt<'_> {
         names: &[(&str, &str)],
         (size, threads): (usize, usize),
         stop: Stop,
-    ) -> anyhow::Result<Option<Tried>> {
+    ) -> anyhow::Result<Option<Rate>> {
         let case = case_of(names, size, threads);
         let is_final = matches!(stop, Stop::Iterations(_));
         let progress = PeakProgress { at: self.at, of: self.of, workload: workload.name(), case: &case, is_final };
-        if !(self.go_on)(progress) {
+        if !(self.proceed)(progress) {
             bail!(Stopped);
         }
         let (timing, l2) = (settle_timing(self.device, None)?, settle_l2(self.device, None)?);
@@ -240,19 +239,19 @@ impl Hunt<'_> {
             Settings { warmup: WarmUp::Iterations(1), stop, runs, isolate, timeout_ns, cold, timing, l2, depth };
         let failed = || format!("`{}` failed at {case}", workload.name());
         match measure(workload, &case, self.device, &settings, &mut ()) {
-            Outcome::Measured(measured) => summed_up(&measured, size, threads).with_context(failed).map(Some),
+            Outcome::Measured(measured) => rate(&measured, size, threads).with_context(failed).map(Some),
             Outcome::OutOfMemory { .. } => Ok(None),
             Outcome::Skipped { reason } => Err(anyhow!(reason).context(failed())),
             Outcome::Failed { errors, .. } => Err(anyhow!(errors.join(": ")).context(failed())),
         }
     }
 
-    /// The time of a short test: a fourteenth of the time per peak, since six cases are tried before the final one.
+    /// A short test gets a fourteenth of the time per peak: about six cases are tried before the final round.
     fn brief(&self) -> Stop {
         Stop::Interval { within: 0.01, at_least: 5, least_ns: 0, at_most_ns: self.share_ns() / 14 }
     }
 
-    /// The time of the final round: half of a peak's.
+    /// The final round gets half of the time per peak.
     fn final_ns(&self) -> f64 {
         self.share_ns() as f64 / 2.0
     }
@@ -269,18 +268,17 @@ fn case_of(names: &[(&str, &str)], size: usize, threads: usize) -> Case {
     Case::new(names.chain(numbers).collect())
 }
 
-/// The rates of the iterations of a case.
-fn summed_up(measured: &Measured, size: usize, threads: usize) -> anyhow::Result<Tried> {
+fn rate(measured: &Measured, size: usize, threads: usize) -> anyhow::Result<Rate> {
     let work = measured.work.as_ref().context("it does not count its work")?;
     let amount = if work.flops > 0 { work.flops } else { work.bytes } as f64;
-    // Device time leaves out launches and waits, which do not limit the device.
+    // Device time excludes launches and syncs, which do not limit the device.
     let device: Option<Vec<u64>> = measured.device_ns.iter().copied().collect();
     let iterations = device.filter(|iterations| !iterations.is_empty()).unwrap_or_else(|| measured.wall_ns.clone());
     let rates = iterations.iter().map(|&nanos| 1e9 * amount / nanos as f64).collect();
     let rates = Sorted::<f64>::from_unsorted(rates).context("an iteration took no time")?;
     let median = rates.median().context("there are no iterations")?;
     let peak = rates.p(PEAK_QUANTILE).context("there are no iterations")?;
-    Ok(Tried { size, threads, peak, median, wall_ns: 1e9 * amount / median })
+    Ok(Rate { size, threads, peak, median, wall_ns: 1e9 * amount / median })
 }
 
 #[cfg(test)]
@@ -290,7 +288,7 @@ mod tests {
     use laptime_bench::{Nanos, Simulated};
     use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-    /// A device on which everything takes the same time: each look at its clock finds it further on.
+    /// A device whose clock advances by one step at each reading, so that everything takes the same time.
     struct Ticking {
         clock: AtomicU64,
         step_ns: u64,
@@ -350,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn peaks_are_the_work_of_the_best_case_over_its_time() {
+    fn peaks_are_the_work_of_the_best_case_divided_by_its_time() {
         let (peaks, _) = found(&Ticking::new(1000, Simulated::new()), &search());
         let peaks = peaks.unwrap().unwrap();
         assert_eq!(
@@ -369,16 +367,16 @@ mod tests {
     }
 
     #[test]
-    fn the_peak_is_what_the_fastest_tenth_reached_and_not_the_median() {
+    fn the_peak_is_a_high_quantile_and_not_the_median() {
         let work = laptime_trace::run::Work { flops: 1000, dtype: "f32".into(), bytes: 0, traffic: Traffic::Read };
         // Two of three iterations were slowed down by something else.
         let wall_ns = (0..30).map(|iteration| if iteration % 3 == 0 { 10 } else { 40 }).collect();
-        let found = summed_up(&Measured { wall_ns, work: Some(work), ..Measured::default() }, 8, 1).unwrap();
+        let found = rate(&Measured { wall_ns, work: Some(work), ..Measured::default() }, 8, 1).unwrap();
         assert_eq!((found.peak, found.median), (1e11, 2.5e10));
     }
 
     #[test]
-    fn peaks_that_a_brief_look_exceeds_are_too_low() {
+    fn peaks_exceeded_by_a_short_test_are_too_low() {
         let device = Ticking::new(1000, Simulated::new());
         let kept = found(&device, &search()).0.unwrap().unwrap();
         assert_eq!(peaks_below(&device, &search(), &kept).unwrap(), None);
@@ -408,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_whose_final_round_would_outlast_its_time_are_not_tried() {
+    fn sizes_too_long_for_the_final_round_are_not_tried() {
         // Half a peak's time is 500 000 ns; six iterations of eight times 11 000 ns are more.
         let (peaks, measured_cases) = found(&Ticking::new(11_000, Simulated::new()), &search());
         assert!(peaks.unwrap().unwrap().flops.iter().all(|peak| peak.size == 8));
@@ -416,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn a_size_that_does_not_fit_ends_the_trying_and_nothing_that_fits_is_an_error() {
+    fn sizes_that_do_not_fit_are_skipped_unless_none_fits() {
         let larger = PeakSearch { smallest_size: 128, largest_size: 512, threads: vec![1], ..search() };
         let memory = product_bytes::<f32>(512, 1) - 1;
         let (peaks, _) = found(&Ticking::new(10_000, Simulated::with_memory(memory)), &larger);
@@ -427,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn told_to_stop_there_are_no_peaks() {
+    fn a_stopped_search_has_no_peaks() {
         let device = Ticking::new(1000, Simulated::new());
         let mut asked = 0;
         let peaks = measure_peaks(&device, &search(), "abc", "today", &mut |_| {

@@ -1,8 +1,8 @@
-//! Products of square matrices, for each dtype.
+//! GEMM of square matrices for each dtype.
 //!
-//! `gemm` has kernels for f32, f64 and f16 (widened to f32 block by block, added in f32, stored as f16 after each
-//! block of the inner dimension). It has none for bf16: there both factors are widened to f32, multiplied in f32, and
-//! the result is rounded to bf16, all of it inside the iteration.
+//! The crate `gemm` has kernels for f32, f64 and f16 (converted to f32 per block, accumulated in f32, stored as f16 after
+//! each block of the inner dimension). For bf16, factors are converted to f32 and the result is rounded, all inside the
+//! iteration.
 
 // The kernels take pointers; this file wraps them in slices.
 #![allow(unsafe_code)]
@@ -19,7 +19,7 @@ use crate::crew::Crew;
 /// The minimum block size of the inner dimension in the kernels.
 pub const BLOCK_DEPTH: usize = 512;
 
-/// Threads, tasks and alignment.
+/// Memory of threads, tasks and alignment.
 const SMALL_BYTES: u64 = 256 << 10;
 
 pub trait Multiplied: Element {
@@ -30,12 +30,12 @@ pub trait Multiplied: Element {
 
     const WIDENED_BYTES: u64 = 0;
 
-    /// What a product needs in addition to the matrices.
+    /// Buffers of a product in addition to the matrices.
     type Scratch: Send;
 
     fn scratch(size: usize) -> anyhow::Result<Self::Scratch>;
 
-    /// Multiplies `a` and `b` into `c`, square matrices in row order.
+    /// Multiplies the row-major square matrices `a` and `b` into `c`.
     fn multiply(crew: &Crew, size: usize, a: &[Self], b: &[Self], c: &mut [Self], scratch: &mut Self::Scratch);
 }
 
@@ -61,7 +61,7 @@ with_kernel!(f32, adds in f32);
 with_kernel!(f64, adds in f64);
 #[cfg(not(target_arch = "aarch64"))]
 with_kernel!(f16, adds in f32);
-// There the kernels may add in f16, where the processor can.
+// On AArch64 the kernels may accumulate in f16.
 #[cfg(target_arch = "aarch64")]
 with_kernel!(f16, adds in f16);
 
@@ -85,7 +85,7 @@ impl Multiplied for bf16 {
     }
 }
 
-/// Converts every number, shared out over the crew.
+/// Converts every number, in parallel.
 fn convert<A: Element, B: Element>(crew: &Crew, from: &[A], to: &mut [B], one: impl Fn(A) -> B + Sync) {
     let share = crew.share(from.len());
     crew.each(from.chunks(share).zip(to.chunks_mut(share)), |(from, to)| {
@@ -95,7 +95,7 @@ fn convert<A: Element, B: Element>(crew: &Crew, from: &[A], to: &mut [B], one: i
     });
 }
 
-/// Multiplies two square matrices in row order with the kernel of a type that has one.
+/// Multiplies two row-major square matrices with the kernel of a dtype that has one.
 fn kernel<T: Element>(crew: &Crew, size: usize, [a, b]: [&[T]; 2], c: &mut [T], [zero, one]: [T; 2]) {
     let entries = size.checked_mul(size).expect("the matrices are in memory");
     assert!(a.len() == entries && b.len() == entries && c.len() == entries, "the matrices are square");
@@ -105,9 +105,9 @@ fn kernel<T: Element>(crew: &Crew, size: usize, [a, b]: [&[T]; 2], c: &mut [T], 
         threads => Parallelism::Rayon(threads),
     };
     crew.run(|| {
-        // SAFETY: all three hold `size` rows of `size` entries with these strides, as was checked; `c` is borrowed
-        // for writing and overlaps neither. The kernel panics for a type that it does not have. Since it is told
-        // not to read `c`, the factor of that is not used.
+        // SAFETY: all three have `size` rows of `size` entries with these strides, as checked above; `c` is borrowed
+        // mutably and overlaps neither. The kernel panics for an unsupported dtype. It does not read `c`, so the factor
+        // of `c` is not used.
         unsafe {
             gemm::gemm(
                 size,
@@ -145,8 +145,8 @@ pub fn product_bytes<T: Multiplied>(size: usize, threads: usize) -> u64 {
     [matrices, blocks, workspaces, SMALL_BYTES].into_iter().fold(0, u64::saturating_add)
 }
 
-/// The maximum number of factors of which the kernels pack a block. With AVX-512 they take three vectors of rows at a time
-/// and pack one factor beyond 128 times that; those of f16 always do.
+/// The maximum number of factors of which the kernels pack a block. With AVX-512 they process three vectors of rows at a
+/// time and pack one factor beyond 128 times that; f16 kernels always do.
 fn packed_factors<T: Multiplied>(size: u64) -> u64 {
     const SMALL: u64 = 1024;
     let is_widened_by_kernel = T::WIDENED_BYTES == 0 && T::BLOCK_BYTES > size_of::<T>() as u64;
@@ -203,10 +203,10 @@ fn entries(size: usize) -> Vec<(usize, usize)> {
     columns.into_iter().enumerate().rev().step_by(step).collect()
 }
 
-/// An entry of a product as it should be.
+/// The expected value of an entry.
 struct Expected {
     value: f64,
-    /// The sum of the absolute terms, which relative errors refer to.
+    /// The sum of the absolute terms.
     terms: f64,
     /// The largest intermediate sum, which is rounded whenever it is stored.
     reach: f64,
@@ -228,8 +228,8 @@ impl Expected {
     /// The tolerance for rounding.
     ///
     /// Each of `size` additions errs by at most a rounding of the sum so far, which is below `terms`. In the worst case
-    /// all errors add up; errors of random signs grow with the root of their number, and eight times that is never
-    /// reached. The reference has the same error in f64. Then the result is stored once for each block of the inner dimension.
+    /// all errors add up; errors of random signs grow with the square root of their number, and never reach eight times
+    /// that. The reference has the same error in f64. The result is stored once per block of the inner dimension.
     fn tolerance<T: Multiplied>(&self, size: usize) -> f64 {
         let additions = (size as f64).min(8.0 * (size as f64).sqrt());
         let added = additions * (T::SUM_ROUNDING + f64::EPSILON) * self.terms;
@@ -250,7 +250,6 @@ pub trait Element: Zeroable + Copy + PartialEq + Send + Sync + 'static {
     /// The nearest number of this type.
     fn from_f64(value: f64) -> Self;
 
-    /// The same number with more digits.
     fn to_f64(self) -> f64;
 }
 
@@ -277,7 +276,7 @@ element!(f32, digits 24, smallest 1.5e-45, |value| value as f32, f64::from);
 element!(f16, digits 11, smallest 6e-8, f16::from_f64, f16::to_f64);
 element!(bf16, digits 8, smallest 1e-40, bf16::from_f64, bf16::to_f64);
 
-/// Zeros whose pages no thread has touched yet; the system allocates them on the first write.
+/// Zeros on untouched pages, which the system allocates on the first write.
 pub fn untouched<T: Element>(count: usize) -> anyhow::Result<Vec<T>> {
     bytemuck::allocation::try_zeroed_vec(count)
         .map_err(|()| anyhow!("the system refused {} bytes", count.saturating_mul(size_of::<T>())))
@@ -298,7 +297,7 @@ mod tests {
 
     #[test]
     #[should_panic = "the matrices are square"]
-    fn a_matrix_that_is_too_short_is_never_touched() {
+    fn a_matrix_that_is_too_short_is_refused() {
         let crew = Crew::new(1).unwrap();
         f32::multiply(&crew, 2, &[1.0; 4], &[1.0; 3], &mut [0.0; 4], &mut ());
     }
@@ -314,7 +313,7 @@ mod reference_tests {
     }
 
     #[test]
-    fn a_right_product_is_accepted() {
+    fn a_correct_product_is_accepted() {
         for size in [1, 64, 65, 1500] {
             let (one, product) = ones(size);
             check_product(size, &one, &one, &product).unwrap();
@@ -322,7 +321,7 @@ mod reference_tests {
     }
 
     #[test]
-    fn one_wrong_entry_of_a_small_product_is_refused_wherever_it_is() {
+    fn one_wrong_entry_anywhere_in_a_small_product_is_refused() {
         let (one, product) = ones(5);
         for at in 0..25 {
             let mut wrong = product.clone();
@@ -347,14 +346,14 @@ mod reference_tests {
     }
 
     #[test]
-    fn what_is_no_number_is_refused() {
+    fn a_nan_is_refused() {
         let (one, mut product) = ones(2);
         product[3] = f32::NAN;
         assert!(check_product(2, &one, &one, &product).is_err());
     }
 
     #[test]
-    fn a_term_left_out_is_more_than_the_tolerance() {
+    fn a_missing_term_exceeds_the_tolerance() {
         let size = 4096;
         let all = Expected { value: 0.0, terms: size as f64 / 4.0, reach: 64.0 };
         assert!(all.tolerance::<f32>(size) < 0.25);
@@ -362,7 +361,7 @@ mod reference_tests {
     }
 
     #[test]
-    fn entries_are_never_more_than_is_cheap() {
+    fn the_number_of_checked_entries_is_limited() {
         assert_eq!(entries(64).len(), 4096);
         assert_eq!(entries(1024).len(), 1024);
         assert!((512..=1024).contains(&entries(5000).len()));
@@ -373,7 +372,7 @@ mod reference_tests {
 mod element_tests {
     use super::*;
 
-    fn one_more_digit_is_lost<T: Element>() {
+    fn one_more_bit_is_lost<T: Element>() {
         let kept = T::from_f64(1.0 + 2.0 * T::ROUNDING).to_f64();
         assert_eq!(kept, 1.0 + 2.0 * T::ROUNDING, "{}", T::NAME);
         assert_eq!(T::from_f64(1.0 + T::ROUNDING).to_f64(), 1.0, "{}", T::NAME);
@@ -381,15 +380,15 @@ mod element_tests {
     }
 
     #[test]
-    fn the_roundings_are_those_of_the_types() {
-        one_more_digit_is_lost::<f64>();
-        one_more_digit_is_lost::<f32>();
-        one_more_digit_is_lost::<f16>();
-        one_more_digit_is_lost::<bf16>();
+    fn the_rounding_errors_match_the_dtypes() {
+        one_more_bit_is_lost::<f64>();
+        one_more_bit_is_lost::<f32>();
+        one_more_bit_is_lost::<f16>();
+        one_more_bit_is_lost::<bf16>();
     }
 
     #[test]
-    fn more_memory_than_there_are_addresses_is_an_error() {
+    fn an_impossible_allocation_is_an_error() {
         let error = untouched::<f64>(usize::MAX / 8).unwrap_err();
         assert_eq!(error.to_string(), format!("the system refused {} bytes", usize::MAX / 8 * 8));
     }

@@ -1,15 +1,15 @@
-//! Reading requests and cases, and refusing them: what several workloads have in common.
+//! Helpers of several workloads for parsing and refusing requests and cases.
 
 use std::path::Path;
 
-use laptime_bench::{Alias, AxisValue, Case, Fact, Given, PlanError, Work, axis_of, parse_values};
+use laptime_bench::{AxisValue, Case, Fact, Given, GivenSettings, PlanError, WarmUp, Work, parse_values};
 use laptime_models::{GraphMode, ModelError};
 
 pub fn refused(reason: impl Into<String>, hint: &str) -> PlanError {
     PlanError::Refused { reason: reason.into(), hint: hint.to_owned() }
 }
 
-/// The error of a model with its own hint or this one; any other error with the other hint.
+/// A refusal for an error: one of a model has its own hint or `of_model`, any other error the hint `other`.
 pub fn refusal(error: &anyhow::Error, of_model: &str, other: &str) -> PlanError {
     match error.chain().find_map(|cause| cause.downcast_ref::<ModelError>()) {
         Some(model) => refused(with_causes(model), &model.hint().unwrap_or_else(|| of_model.to_owned())),
@@ -17,10 +17,15 @@ pub fn refusal(error: &anyhow::Error, of_model: &str, other: &str) -> PlanError 
     }
 }
 
-/// An error in one line, with what caused it.
+/// An error and its causes in one line.
 pub fn with_causes(error: &ModelError) -> String {
     let causes = std::iter::successors(std::error::Error::source(error), |cause| cause.source());
     causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+}
+
+/// Settings of workloads with long iterations: one warm-up iteration and three measured ones.
+pub fn few_iterations() -> GivenSettings {
+    GivenSettings { warmup: Some(WarmUp::Iterations(1)), iterations: Some(3), ..GivenSettings::default() }
 }
 
 pub fn is_given(given: &[Given], axis: &str) -> bool {
@@ -33,19 +38,7 @@ pub fn words(given: &[Given], axis: &str) -> Vec<String> {
     parse_values(words).unwrap_or_default().iter().map(ToString::to_string).collect()
 }
 
-/// Flags whose words are a text or paths and not a list of values, and all others.
-pub fn split_texts(given: Vec<Given>, aliases: &[Alias], axes: &[&str]) -> (Vec<Given>, Vec<Given>) {
-    given.into_iter().partition(|(name, _)| axes.contains(&axis_of(aliases, name)))
-}
-
-/// The words of an axis whose value is a text or a path and not a list, joined; none if it was not given.
-pub fn joined_words(given: &[Given], aliases: &[Alias], axis: &str, by: &str) -> Option<String> {
-    let of_axis = given.iter().filter(|(name, _)| axis_of(aliases, name) == axis);
-    let words: Vec<&str> = of_axis.flat_map(|(_, words)| words).map(String::as_str).collect();
-    (!words.is_empty()).then(|| words.join(by))
-}
-
-/// The same words as paths if they follow a flag that always names a folder.
+/// The words of a flag that always names a folder, as paths.
 pub fn named_folder((name, mut words): Given, flag: &str, is_folder: fn(&str) -> bool) -> Given {
     if name == flag {
         words.iter_mut().filter(|word| !is_folder(word)).for_each(|word| word.insert_str(0, "./"));
@@ -53,19 +46,15 @@ pub fn named_folder((name, mut words): Given, flag: &str, is_folder: fn(&str) ->
     (name, words)
 }
 
-/// Whether a name is meant as a path: it begins like one, or there is a folder of it that is no preset.
+/// Whether a name is a path: it looks like one, or names an existing folder and no preset.
 pub fn looks_like_a_folder(name: &str, is_preset: impl Fn(&str) -> bool) -> bool {
     let is_path = name.starts_with(['.', '/', '~']) || name.ends_with('/');
     is_path || Path::new(name).is_dir() && (name.contains('/') || !is_preset(name))
 }
 
-pub fn values_of(case: &Case) -> Vec<(String, AxisValue)> {
-    case.values().map(|(axis, value)| (axis.to_owned(), value.clone())).collect()
-}
-
-/// The case with one more axis behind another.
-pub fn with_behind(case: &Case, before: &str, axis: &str, value: AxisValue) -> Case {
-    let mut values = values_of(case);
+/// The case with another axis after a known one.
+pub fn with_after(case: &Case, before: &str, axis: &str, value: AxisValue) -> Case {
+    let mut values: Vec<_> = case.values().map(|(axis, value)| (axis.to_owned(), value.clone())).collect();
     let place = values.iter().position(|(known, _)| known == before).map_or(values.len(), |at| at + 1);
     values.insert(place, (axis.to_owned(), value));
     Case::new(values)

@@ -13,25 +13,25 @@ mod speech;
 mod tests;
 
 use laptime_bench::{
-    AxisSpec, Better, Case, Device, Given, GivenSettings, MetricSpec, ParsedCase, Plan, PlanError, Prepared, WarmUp,
-    Work, Workload,
+    AxisSpec, Case, Device, Given, GivenSettings, MetricSpec, ParsedCase, Plan, PlanError, Prepared, Work, Workload,
 };
 
-use self::axes::{ALIASES, ON_CPU, ON_GPU, axes};
+use self::axes::{ON_CPU, ON_GPU, aliases, axes};
 pub(crate) use self::extras::TtsExtras;
 use self::runner::{Runner, needed_bytes};
 use self::speech::{Spec, Speech, find};
 use self::{iteration::SpeechIteration, plan::settle};
-use crate::axis::{AUTO, describe};
+use crate::axis::{AUTO, describe, metrics};
 use crate::backend::{Parsed, does_not_apply, is_gpu, no_graphs};
+use crate::request::few_iterations;
 
 /// Text to speech: a talker and a predictor generate frames of codes, and a codec decodes them to audio.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct TextToSpeech;
 
 impl TextToSpeech {
-    /// The work of each stage of a case, for all frames together; empty if the case is invalid, or if its weights decide the
-    /// number of frames.
+    /// The work of each stage of a case, for all frames together; empty if the case is invalid or a checkpoint determines
+    /// the number of frames.
     pub fn stage_work(case: &Case) -> Vec<(&'static str, Work)> {
         let of_case = || {
             let spec = Spec::of(case).ok()?;
@@ -40,7 +40,7 @@ impl TextToSpeech {
         of_case().unwrap_or_default()
     }
 
-    /// A model that is ready to generate a case. Sampling is seeded, so its audio is that of every iteration.
+    /// Loads the model of a case. Sampling is seeded, so it generates the same audio as every iteration.
     pub(crate) fn runner<'a>(case: &Case, device: &'a dyn Device) -> anyhow::Result<Runner<'a>> {
         let (speech, spec) = Self.read(case, device)?;
         Runner::new(speech, spec, device)
@@ -53,12 +53,11 @@ impl TextToSpeech {
 }
 
 impl Workload for TextToSpeech {
-    describe!("tts", "text to speech (Qwen3-TTS): talker, code predictor and audio codec", axes(), ALIASES, settle);
+    describe!("tts", "text to speech (Qwen3-TTS): talker, code predictor and audio codec", axes(), aliases(), settle);
 
     /// As in qwen3-tts-rs.
     fn usual_settings(&self) -> GivenSettings {
-        let warmup = Some(WarmUp::Iterations(1));
-        GivenSettings { warmup, iterations: Some(3), ..GivenSettings::default() }
+        few_iterations()
     }
 
     fn on_device(&self, case: &Case, device: &dyn Device) -> Case {
@@ -73,21 +72,20 @@ impl Workload for TextToSpeech {
     }
 
     fn metrics(&self) -> Vec<MetricSpec> {
-        let metric = |name, about, better| MetricSpec { name, about, better };
-        vec![
-            metric("rtf", "real-time factor: time / audio duration", Better::Lower),
-            metric("rtfx", "inverse real-time factor: audio duration / time", Better::Higher),
-            metric("tok_s", "frames per second", Better::Higher),
-            metric("ttfa_ms", "time until the first chunk can be played", Better::Lower),
-            metric("prefill_ms", "prefill time", Better::Lower),
-            metric("generation_ms", "time to generate all frames", Better::Lower),
-            metric("decode_ms", "time to decode the audio", Better::Lower),
-            metric("frame_p50_ms", "median time per frame", Better::Lower),
-            metric("frame_p95_ms", "95th percentile of the time per frame", Better::Lower),
-            metric("frame_p99_ms", "99th percentile of the time per frame", Better::Lower),
-            metric("late_frames", "frames that are late for playback", Better::Lower),
-            metric("buffer_ms", "playback delay that would avoid late frames", Better::Lower),
-        ]
+        metrics! {
+            "rtf", Lower, "real-time factor: time / audio duration";
+            "rtfx", Higher, "inverse real-time factor: audio duration / time";
+            "tok_s", Higher, "frames per second";
+            "ttfa_ms", Lower, "time until the first chunk can be played";
+            "prefill_ms", Lower, "prefill time";
+            "generation_ms", Lower, "time to generate all frames";
+            "decode_ms", Lower, "time to decode the audio";
+            "frame_p50_ms", Lower, "median time per frame";
+            "frame_p95_ms", Lower, "95th percentile of the time per frame";
+            "frame_p99_ms", Lower, "99th percentile of the time per frame";
+            "late_frames", Lower, "frames that are late for playback";
+            "buffer_ms", Lower, "playback delay that would avoid late frames";
+        }
     }
 
     fn parse<'a>(&'a self, case: &Case, device: &'a dyn Device) -> anyhow::Result<Box<dyn ParsedCase<'a> + 'a>> {

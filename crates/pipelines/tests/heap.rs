@@ -1,7 +1,7 @@
-//! The counting heap, installed: exact numbers. The counts are the whole process's, so there is no harness, whose
-//! threads allocate when they like.
+//! Exact numbers of the installed counting heap. Counts are process-wide, so there is no harness, whose threads could
+//! allocate at any time.
 
-// Without a harness the lint does not see that this is a test.
+// Without a harness, the lint does not know that this is a test.
 #![allow(clippy::unwrap_used)]
 
 use std::{
@@ -22,7 +22,7 @@ static HEAP: CountingHeap = CountingHeap;
 
 const MIB: u64 = 1 << 20;
 
-/// Live bytes and peak, both less what was live at the start.
+/// Live bytes and peak, both less the live bytes at the start.
 fn counts(start: u64) -> (u64, u64) {
     (heap::live_bytes().unwrap() - start, heap::peak_bytes().unwrap() - start)
 }
@@ -42,26 +42,26 @@ fn main() {
     let words: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
     let tests: &[(&str, fn())] = &tests![
         a_block_counts_until_it_is_freed,
-        sizes_that_no_machine_has_are_refused_before_memory_is_used,
-        a_case_uses_the_same_memory_whether_it_runs_first_or_later,
-        a_step_uses_no_less_than_forward_and_backward,
+        impossible_sizes_are_refused_before_memory_is_used,
+        the_memory_of_a_case_does_not_depend_on_its_position,
+        a_step_uses_at_least_the_memory_of_forward_and_backward,
         zeroed_blocks_count_too,
         growing_and_shrinking_a_block_counts_the_difference,
         a_failed_request_counts_nothing,
-        blocks_of_all_threads_count_together,
-        what_a_thread_leaves_behind_is_counted_when_it_ends,
-        freeing_what_is_older_than_the_reset_lowers_the_peak_to_come,
-        the_device_tells_the_peak_of_the_heap,
-        copies_use_what_was_predicted,
-        products_use_what_was_predicted,
-        chains_use_what_was_predicted,
+        blocks_of_all_threads_are_added_up,
+        blocks_that_outlive_their_thread_are_counted,
+        freeing_blocks_from_before_the_reset_lowers_the_next_peak,
+        the_device_reports_the_peak_of_the_heap,
+        copies_use_the_predicted_memory,
+        products_use_the_predicted_memory,
+        chains_use_the_predicted_memory,
         the_process_shows_the_memory_of_a_case,
-        attention_uses_what_was_predicted,
-        // Last: the heap keeps for later what large models leave, and the process would show it.
-        models_use_what_was_predicted,
-        caches_that_are_fused_use_what_was_predicted,
-        speech_uses_what_was_predicted,
-        models_with_offloaded_layers_use_what_was_predicted,
+        attention_uses_the_predicted_memory,
+        // Last: the heap keeps freed memory of large models, which is part of the process's memory.
+        models_use_the_predicted_memory,
+        cache_fusion_uses_the_predicted_memory,
+        speech_uses_the_predicted_memory,
+        offloaded_layers_use_the_predicted_memory,
     ];
     for (_, test) in tests.iter().filter(|(name, _)| words.is_empty() || words.iter().any(|word| name.contains(word))) {
         test();
@@ -107,12 +107,12 @@ fn a_failed_request_counts_nothing() {
     assert_eq!(counts(start), (64, 64));
 }
 
-/// How far the counts of several threads may be off: what each has not handed on.
+/// The error of the counts of several threads: what each has not yet added to the total.
 const SLACK: i64 = 4 * (64 << 10);
 
-fn blocks_of_all_threads_count_together() {
+fn blocks_of_all_threads_are_added_up() {
     let everyone = Barrier::new(5);
-    // Looked at while the threads wait, judged when they have ended: a test that fails must not leave them waiting.
+    // Read while the threads wait, checked when they have ended: a failing test must not leave them waiting.
     let (mut held, mut peak, mut left) = (0, 0, 0);
     thread::scope(|scope| {
         for _ in 0..4 {
@@ -135,20 +135,20 @@ fn blocks_of_all_threads_count_together() {
     assert!(left.abs() <= SLACK, "{left}");
 }
 
-fn what_a_thread_leaves_behind_is_counted_when_it_ends() {
+fn blocks_that_outlive_their_thread_are_counted() {
     let start = start() as i64;
     let blocks = 100;
     let left: Vec<HeapBlock> = (0..blocks).map(|_| thread::spawn(|| HeapBlock::new(1000)).join().unwrap()).collect();
     let live = heap::live_bytes().unwrap() as i64 - start;
     let expected = 1000 * blocks + (left.capacity() * size_of::<HeapBlock>()) as i64;
-    // Without the count at its end each thread would take its thousand bytes with it. The threads themselves keep a
-    // little, once.
+    // If threads did not add their counts when they exit, the thousand bytes of each would be missing. The threads
+    // themselves keep a little, once.
     assert!((live - expected).abs() < 20_000, "{live} of {expected}");
     drop(left);
     assert!((heap::live_bytes().unwrap() as i64 - start).abs() < 20_000);
 }
 
-/// Begins, holds a block, lets it go and ends, each when everyone is there.
+/// Starts, holds a block, frees it and ends, each in step with the other threads.
 fn hold_a_block(everyone: &Barrier) {
     everyone.wait();
     everyone.wait();
@@ -163,15 +163,14 @@ fn hold_a_block(everyone: &Barrier) {
     everyone.wait();
 }
 
-/// A block straight from the heap, without what a collection might add.
+/// A block straight from the heap, without the overhead of a collection.
 struct HeapBlock {
-    place: *mut u8,
+    pointer: *mut u8,
     layout: Layout,
 }
 
-// A block belongs to whoever holds it.
 #[allow(unsafe_code)]
-// SAFETY: the place is used by `drop` alone, which may run on any thread, as the heap's blocks may be freed anywhere.
+// SAFETY: only `drop` uses the pointer, and blocks of the heap may be freed on any thread.
 unsafe impl Send for HeapBlock {}
 
 impl HeapBlock {
@@ -179,9 +178,9 @@ impl HeapBlock {
     fn new(bytes: usize) -> Self {
         let layout = Layout::from_size_align(bytes, 8).unwrap();
         // SAFETY: the layout is not empty.
-        let place = unsafe { HEAP.alloc(layout) };
-        assert!(!place.is_null());
-        Self { place, layout }
+        let pointer = unsafe { HEAP.alloc(layout) };
+        assert!(!pointer.is_null());
+        Self { pointer, layout }
     }
 }
 
@@ -189,11 +188,11 @@ impl Drop for HeapBlock {
     #[allow(unsafe_code)]
     fn drop(&mut self) {
         // SAFETY: the block came from this heap with this layout and is freed once.
-        unsafe { HEAP.dealloc(self.place, self.layout) };
+        unsafe { HEAP.dealloc(self.pointer, self.layout) };
     }
 }
 
-fn freeing_what_is_older_than_the_reset_lowers_the_peak_to_come() {
+fn freeing_blocks_from_before_the_reset_lowers_the_next_peak() {
     let old = black_box(vec![1_u8; MIB as usize]);
     let start = start();
     drop(old);
@@ -205,15 +204,15 @@ fn freeing_what_is_older_than_the_reset_lowers_the_peak_to_come() {
     drop(new);
 }
 
-fn the_device_tells_the_peak_of_the_heap() {
+fn the_device_reports_the_peak_of_the_heap() {
     let device = CpuDevice::new();
     device.reset_peak();
-    assert_eq!(device.peak_bytes(), Some(0), "what was live before is not the case's");
+    assert_eq!(device.peak_bytes(), Some(0), "earlier blocks do not count");
     drop(black_box(vec![1_u8; 3 * MIB as usize]));
     assert_eq!(device.peak_bytes(), Some(3 * MIB));
 }
 
-/// The memory that a workload predicts for the first case of a line, and the most that it then uses.
+/// The predicted memory and the peak memory of the first case of a line.
 fn predicted_and_used(workload: &dyn Workload, line: &str) -> (u64, u64) {
     let case = cases(workload, line).swap_remove(0);
     let Prepared::DoesNotFit { needed, .. } = workload.prepare(&case, &Simulated::with_memory(0)).unwrap() else {
@@ -228,7 +227,7 @@ fn predicted_and_used(workload: &dyn Workload, line: &str) -> (u64, u64) {
     (needed, heap::peak_bytes().unwrap() - start)
 }
 
-/// Checks that cases use no more memory than was predicted, and that this is at most so many times what they use.
+/// Checks that cases use at most the predicted memory, and that the prediction is at most `most` times the peak.
 fn check_predictions(workload: &dyn Workload, lines: &[&str], most: f64) -> Vec<u64> {
     let check = |line: &&str| {
         let (predicted, used) = predicted_and_used(workload, line);
@@ -240,8 +239,8 @@ fn check_predictions(workload: &dyn Workload, lines: &[&str], most: f64) -> Vec<
     lines.iter().map(check).collect()
 }
 
-/// Checks cases that use 100 MB or more: their prediction is at most 5 % higher. In smaller ones, small things that are not
-/// counted one by one weigh more.
+/// Checks cases that use 100 MB or more: the prediction is at most 5 % higher. In smaller ones, small allocations that are
+/// not counted individually matter more.
 fn check_large(workload: &dyn Workload, lines: &[&str]) {
     check_larger(workload, lines, 1.05);
 }
@@ -260,7 +259,7 @@ fn most_of_products() -> f64 {
     1.2
 }
 
-fn products_use_what_was_predicted() {
+fn products_use_the_predicted_memory() {
     for dtype in MATMUL_DTYPES {
         let of = |line: &str| format!("{line} dtype={dtype}");
         let tiny = ["size=7 threads=1", "size=129 threads=2"].map(of);
@@ -272,7 +271,7 @@ fn products_use_what_was_predicted() {
     check_larger(&Matmul, &large, most_of_products());
 }
 
-fn chains_use_what_was_predicted() {
+fn chains_use_the_predicted_memory() {
     let small = [
         "small=7 large=9 threads=1 graph=off",
         "small=64 large=512 threads=2 graph=off",
@@ -282,7 +281,7 @@ fn chains_use_what_was_predicted() {
     check_larger(&Chain, &["small=32 large=2900 threads=2 graph=off"], most_of_products());
 }
 
-fn models_use_what_was_predicted() {
+fn models_use_the_predicted_memory() {
     let small = [
         "model=tiny test=pp64 batch_size=2",
         "model=tiny test=tg16@d32 dtype=bf16",
@@ -303,7 +302,7 @@ fn models_use_what_was_predicted() {
     check_large(&Model::new(), &large);
 }
 
-fn models_with_offloaded_layers_use_what_was_predicted() {
+fn offloaded_layers_use_the_predicted_memory() {
     let workload = OffloadedLayers::new();
     let lines = [
         "pipeline=lm model=decoder_tiny gpu_layers=2 max_tokens=4 threads=1",
@@ -311,11 +310,11 @@ fn models_with_offloaded_layers_use_what_was_predicted() {
         "pipeline=lm model=decoder_tiny gpu_layers=3 max_tokens=4 threads=2 mode=sync",
     ];
     check_large(&workload, &lines);
-    // What is kept for threads and for small things is more than this model. `laptime-models` tests a larger one.
+    // The memory of threads and small allocations exceeds that of this model. `laptime-models` tests a larger one.
     check_predictions(&workload, &["pipeline=speech model=tiny gpu_layers=1 max_tokens=4 threads=1"], 2.0);
 }
 
-fn caches_that_are_fused_use_what_was_predicted() {
+fn cache_fusion_uses_the_predicted_memory() {
     let of = |line: &str| format!("prompt_tokens=64 max_new_tokens=4 threads=2 {line}");
     let large = ["dtype=bf16", "dtype=bf16 include_response=true"];
     let large = large.map(|line| of(&format!("base_model=decoder_tiny teacher_model=decoder_tiny {line}")));
@@ -323,13 +322,13 @@ fn caches_that_are_fused_use_what_was_predicted() {
     check_predictions(&CacheToCache, &[&of("preset=tiny")], 4.0);
 }
 
-fn speech_uses_what_was_predicted() {
+fn speech_uses_the_predicted_memory() {
     // `laptime-models` tests a larger model.
     let lines = ["model=tiny frames=20 threads=2", "model=tiny frames=200 threads=1 dtype=bf16"];
     check_predictions(&TextToSpeech, &lines, 2.0);
 }
 
-/// The cases of a line of axes and values; none if it is refused.
+/// The cases of a line of axes and values; none if they are refused.
 fn cases(workload: &dyn Workload, line: &str) -> Vec<Case> {
     let given = |word: &str| {
         let (axis, value) = word.split_once('=').unwrap();
@@ -339,7 +338,7 @@ fn cases(workload: &dyn Workload, line: &str) -> Vec<Case> {
     plan.map(|plan| plan.cases()).unwrap_or_default()
 }
 
-fn sizes_that_no_machine_has_are_refused_before_memory_is_used() {
+fn impossible_sizes_are_refused_before_memory_is_used() {
     let workloads: [(&dyn Workload, &[&str]); 8] = [
         (&Matmul, &["size=MOST"]),
         (&MemoryCopy, &["size=MOST"]),
@@ -375,7 +374,7 @@ fn sizes_that_no_machine_has_are_refused_before_memory_is_used() {
             for case in cases(workload, &line) {
                 let device = Simulated::with_memory(1 << 30);
                 let prepared = workload.prepare(&case, &device);
-                // A chunk that is longer than all of the audio is the audio.
+                // A chunk longer than the audio is the whole audio.
                 let is_ready = matches!(prepared, Ok(Prepared::Ready(_)));
                 assert!(!is_ready || line.contains("chunk_frames"), "{} {line}", workload.name());
             }
@@ -397,14 +396,14 @@ fn peak(workload: &dyn Workload, line: &str) -> u64 {
     device.peak_bytes().unwrap()
 }
 
-/// Runs something on a thread that has computed nothing yet, as the first case of a process does.
+/// Runs a function on a fresh thread, like the first case of a process.
 fn on_a_fresh_thread<T: Send>(act: impl FnOnce() -> T + Send) -> T {
     thread::scope(|scope| scope.spawn(act).join().unwrap())
 }
 
-fn a_case_uses_the_same_memory_whether_it_runs_first_or_later() {
-    // A workload may keep a model for its next case, so each case has a workload of its own. One thread each: those of a
-    // pool end when they like, and give their workspaces back in the middle of the next case.
+fn the_memory_of_a_case_does_not_depend_on_its_position() {
+    // A workload may keep a model for its next case, so each case has its own workload. One thread each: threads of a pool
+    // exit at any time, and would free their workspaces during the next case.
     type MakeWorkload = fn() -> Box<dyn Workload>;
     let cases: [(MakeWorkload, &str); 7] = [
         (|| Box::new(Model::new()), "model=tiny test=pp64 threads=1"),
@@ -421,7 +420,7 @@ fn a_case_uses_the_same_memory_whether_it_runs_first_or_later() {
     }
 }
 
-fn a_step_uses_no_less_than_forward_and_backward() {
+fn a_step_uses_at_least_the_memory_of_forward_and_backward() {
     let peak = |pass: &str| peak(&Model::new(), &format!("model=tiny pass_type={pass} seq_len=16 threads=2"));
     let (step, both) = on_a_fresh_thread(|| {
         let both = peak("forward_backward");
@@ -430,7 +429,7 @@ fn a_step_uses_no_less_than_forward_and_backward() {
     assert!(step >= both, "{step} of a step, {both} of forward and backward");
 }
 
-fn attention_uses_what_was_predicted() {
+fn attention_uses_the_predicted_memory() {
     let small = [
         "attention=naive seq_len=512",
         "attention=dense seq_len=2048",
@@ -449,12 +448,12 @@ fn attention_uses_what_was_predicted() {
     check_large(&Attention, &large);
 }
 
-fn copies_use_what_was_predicted() {
+fn copies_use_the_predicted_memory() {
     for op in COPY_OPS {
         for threads in [1, 2] {
             let line = format!("op={op} size=16 dtype=bf16 threads={threads}");
             let (predicted, used) = predicted_and_used(&MemoryCopy, &line);
-            // Threads that start use some kilobytes, and those of the case before may still be giving theirs back.
+            // Starting threads use some kilobytes, and those of the previous case may still be freeing theirs.
             assert!(used.abs_diff(predicted) < MIB / 4, "{op} {threads}: {used} of {predicted}");
         }
         check_large(&MemoryCopy, &[&format!("op={op} size=128 dtype=f32 threads=2")]);
@@ -465,7 +464,7 @@ fn the_process_shows_the_memory_of_a_case() {
     let device = CpuDevice::new();
     device.reset_peak();
     drop(black_box(vec![1_u8; 64 * MIB as usize]));
-    // Where the system lets nobody reset it, the peak is not told.
+    // The peak is unknown if the system does not allow a reset.
     let Some(high) = device.peak_rss_bytes() else { return };
     device.reset_peak();
     let low = device.peak_rss_bytes().unwrap();

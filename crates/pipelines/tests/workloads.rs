@@ -1,8 +1,8 @@
 //! The workloads through the measuring loop, as a benchmark runs them.
 
-#![allow(clippy::unwrap_used, reason = "a test ends where it is surprised")]
+#![allow(clippy::unwrap_used, reason = "a test panics on a surprise")]
 
-use laptime_bench::{AxisSpec, Case, Depth, Outcome, Plan, Settings, Sink, Stop, Timing, WarmUp, measure};
+use laptime_bench::{AxisSpec, Case, Depth, Outcome, Plan, Settings, Sink, Stop, Timing, ValueKind, WarmUp, measure};
 use laptime_pipelines::{CpuDevice, MATMUL_DTYPES, Matmul, workloads};
 use laptime_trace::run::{CaseResult, Measured};
 use proptest::prelude::*;
@@ -36,7 +36,7 @@ fn outcomes(workload: &str, given: &[(&str, &str)]) -> Vec<Outcome> {
     let workloads = workloads();
     let workload = workloads.iter().find(|known| known.name() == workload).expect("it is built in");
     let given: Vec<_> = given.iter().map(|(axis, word)| ((*axis).to_owned(), vec![(*word).to_owned()])).collect();
-    let plan = Plan::settle(workload.name(), workload.axes(), &given).expect("the axes iteration these values");
+    let plan = Plan::settle(workload.name(), workload.axes(), &given).expect("the axes accept these values");
     let device = CpuDevice::new();
     plan.cases().iter().map(|case| measure(&**workload, case, &device, &SETTINGS, &mut Unseen)).collect()
 }
@@ -52,13 +52,15 @@ fn measured(outcome: &Outcome) -> &Measured {
 fn the_workloads_are_listed_with_axes_that_have_defaults() {
     let names: Vec<_> = workloads().iter().map(|workload| workload.name()).collect();
     assert_eq!(names, ["matmul", "copy", "chain", "model", "attention", "c2c", "tts", "offload"]);
-    // How many frames there are follows from the text, and its line says how.
-    let follows = |axis: &AxisSpec| {
+    // Some numbers are derived from the text, as their descriptions say; a text or file is optional.
+    let is_optional = |axis: &AxisSpec| {
         axis.name == "frames" && axis.about.contains("4.5 per word")
             || axis.name == "max_tokens" && axis.about.contains("twice the prompt")
+            || axis.name == "sample"
+            || matches!(axis.kind, ValueKind::Text(_))
     };
     for axis in workloads().iter().flat_map(|workload| workload.axes()) {
-        assert!(!axis.about.is_empty() && (!axis.default.is_empty() || follows(&axis)), "{}", axis.name);
+        assert!(!axis.about.is_empty() && (!axis.default.is_empty() || is_optional(&axis)), "{}", axis.name);
     }
 }
 
@@ -80,7 +82,7 @@ fn by_default_copy_has_a_case_for_each_op() {
 }
 
 #[test]
-fn what_can_never_fit_is_an_outcome_and_no_crash() {
+fn a_case_that_can_never_fit_is_an_outcome() {
     for (workload, size) in [("matmul", "10000000"), ("matmul", "9223372036854775807"), ("copy", "9223372036854775807")]
     {
         for outcome in outcomes(workload, &[("size", size)]) {
@@ -93,7 +95,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_product_of_any_size_type_and_crew_is_right(size in 1_i64..160, dtype in 0..MATMUL_DTYPES.len(), threads in 1_i64..9) {
+    fn a_product_of_any_size_dtype_and_threads_is_correct(size in 1_i64..160, dtype in 0..MATMUL_DTYPES.len(), threads in 1_i64..9) {
         let values = [("size", size.into()), ("dtype", MATMUL_DTYPES[dtype].into()), ("threads", threads.into())];
         let case = Case::new(values.map(|(axis, value)| (axis.to_owned(), value)).to_vec());
         let outcome = measure(&Matmul, &case, &CpuDevice::new(), &SETTINGS, &mut Unseen);

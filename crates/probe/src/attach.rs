@@ -1,8 +1,8 @@
 //! Attaches threads to recordings.
 //!
 //! A thread uses the recording it entered with [`Handle::enter`], otherwise the default recording of the process,
-//! otherwise none. The hot path sees this as one pointer to a ring in a thread-local without a destructor. `EPOCH`
-//! changes whenever a recording starts or ends, and makes each thread look up its recording once.
+//! otherwise none. The hot path reads one pointer to a ring from a thread-local without a destructor. `EPOCH` changes
+//! whenever a recording starts or ends, which makes each thread look up its recording once.
 
 use std::cell::{Cell, RefCell};
 use std::sync::{
@@ -64,8 +64,8 @@ pub(crate) fn recording_ended(shared: &Arc<Shared>) {
 
 /// Pauses all recording in this process while the guard lives: marks then cost as much as without a recording.
 ///
-/// This allows measuring the same program with and without recording, in turns. Spans that began before are recorded to
-/// their end.
+/// This allows measuring a program with and without recording in alternation. Spans that are open are recorded to their
+/// end.
 pub fn pause() -> Paused {
     let mut recordings = Recordings::lock();
     recordings.paused += 1;
@@ -126,7 +126,7 @@ thread_local! {
 }
 
 impl Local {
-    /// An address that no other living thread has.
+    /// An address that is unique among living threads.
     #[inline(always)]
     pub(crate) fn address() -> usize {
         LOCAL.with(|local| ptr::from_ref(local) as usize)

@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_correction_pulls_the_map_to_the_clock_without_a_jump() {
+    fn a_correction_bends_the_map_to_the_clock_without_a_jump() {
         // The first rate is one part in a thousand too fast.
         let mut map = TickMap::new(anchor(0, 0), anchor(10_000_000, 10_010_000)).unwrap();
         let at = 1_000_000_000;
@@ -236,7 +236,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_map_never_runs_backwards(
+        fn the_map_is_monotone(
             steps in prop::collection::vec((1_u64..3_000_000_000, 0_u64..3_000_000_000), 1..20),
             probes in prop::collection::vec(0_u64..60_000_000_000, 2..40),
         ) {

@@ -1,4 +1,4 @@
-//! Marks whose names and fields are known at run time only, for the bindings of other languages.
+//! Marks whose names and fields are only known at run time, for bindings of other languages.
 //!
 //! ```
 //! use laptime_probe::{FieldValue, SiteKind, dynamic};
@@ -14,21 +14,21 @@
 use std::sync::Arc;
 
 use crate::device::{Lane, LaneState};
-use crate::field::{Field, FieldKind, FieldTuple};
+use crate::field::{Field, FieldTuple};
 use crate::guard::{self, LaneSpan, Span, exit_ring};
 use crate::site::{Site, SiteKind};
 use crate::{attach::Local, clock::now, decode::FieldValue, ring::Push, word::MOST_FIELDS};
 
-/// Creates a site that lives as long as the process. Fields after the fifteenth are left out. The caller keeps it:
-/// a second call creates a second site.
+/// Creates a site that lives as long as the process; each call creates another one. Fields after the fifteenth are left
+/// out.
 pub fn site(kind: SiteKind, name: &str, unit: &str, file: &str, line: u32, fields: &[&str]) -> &'static Site {
     let leak = |text: &str| &*String::leak(text.to_owned());
     let fields: Vec<&'static str> = fields.iter().take(MOST_FIELDS).map(|name| leak(name)).collect();
     Box::leak(Box::new(Site::new(kind, leak(name), leak(unit), "", leak(file), line, fields.leak())))
 }
 
-/// A span that was entered and not yet left. Unlike a guard it may be kept anywhere; leaving it on another thread
-/// than it was entered on has no effect, and the span then ends with its thread.
+/// An open span. Unlike a guard it may be stored anywhere; leaving it on another thread has no effect, and the span then
+/// ends with its thread.
 #[derive(Debug)]
 pub struct Open {
     site: u32,
@@ -80,43 +80,26 @@ impl Values<'_> {
 impl FieldTuple for Values<'_> {
     fn words(&self) -> u64 {
         let shape = u64::from(!self.0.is_empty());
-        shape + self.kept().iter().map(words).sum::<u64>()
+        shape + self.kept().iter().map(|value| field(value).words()).sum::<u64>()
     }
 
     fn put(&self, push: &mut Push<'_>) {
         if self.0.is_empty() {
             return;
         }
-        let shape = |(at, value): (usize, &FieldValue)| (kind(value) as u64) << (4 * at);
+        let shape = |(at, value): (usize, &FieldValue)| (field(value).kind() as u64) << (4 * at);
         push.word(self.kept().iter().enumerate().map(shape).fold(0, |all, one| all | one));
-        self.kept().iter().for_each(|value| put(value, push));
+        self.kept().iter().for_each(|value| field(value).put(push));
     }
 }
 
-fn kind(value: &FieldValue) -> FieldKind {
+fn field(value: &FieldValue) -> &dyn Field {
     match value {
-        FieldValue::Int(_) => FieldKind::Int,
-        FieldValue::Uint(_) => FieldKind::Uint,
-        FieldValue::Float(_) => FieldKind::Float,
-        FieldValue::Bool(_) => FieldKind::Bool,
-        FieldValue::Str(_) => FieldKind::Str,
-    }
-}
-
-fn words(value: &FieldValue) -> u64 {
-    match value {
-        FieldValue::Str(text) => text.words(),
-        _ => 1,
-    }
-}
-
-fn put(value: &FieldValue, push: &mut Push<'_>) {
-    match value {
-        FieldValue::Int(number) => number.put(push),
-        FieldValue::Uint(number) => number.put(push),
-        FieldValue::Float(number) => number.put(push),
-        FieldValue::Bool(is) => is.put(push),
-        FieldValue::Str(text) => text.put(push),
+        FieldValue::Int(number) => number,
+        FieldValue::Uint(number) => number,
+        FieldValue::Float(number) => number,
+        FieldValue::Bool(is) => is,
+        FieldValue::Str(text) => text,
     }
 }
 

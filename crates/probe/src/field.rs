@@ -97,7 +97,7 @@ impl Field for str {
     }
 }
 
-/// Returns the length and the bytes of a string, word by word.
+/// Passes on the length and the bytes of a string, word by word.
 pub(crate) fn string_as_words(text: &str, mut word: impl FnMut(u64)) {
     let bytes = kept(text);
     word(bytes.len() as u64);
@@ -157,7 +157,7 @@ impl<T: Field> Field for Option<T> {
     }
 }
 
-/// The fields of one event: a tuple, so that types are static and no slice of trait objects is built.
+/// The fields of one event: a tuple of static types instead of a slice of trait objects.
 #[doc(hidden)]
 pub trait FieldTuple {
     /// The number of words of the shape and the fields.

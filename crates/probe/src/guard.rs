@@ -4,7 +4,7 @@ use std::{marker::PhantomData, sync::Arc};
 
 use crate::attach::{Local, make_room};
 use crate::device::{Lane, LaneState};
-use crate::field::{Field, FieldTuple};
+use crate::field::FieldTuple;
 use crate::{clock::now, on_lane::OnLane, ring::Ring, site::Site, word};
 
 /// The guard of a stage, lap or sync, which ends on drop.
@@ -108,13 +108,12 @@ pub struct LaneSpan {
     open: Option<(u32, u32, Arc<LaneState>)>,
     /// The stage without a lane; it ends with this guard.
     _alone: Span,
-    stays_on_its_thread: PhantomData<*const ()>,
 }
 
 impl LaneSpan {
     /// A guard of a stage that is not recorded.
     pub const fn none() -> Self {
-        Self { open: None, _alone: Span::none(), stays_on_its_thread: PhantomData }
+        Self { open: None, _alone: Span::none() }
     }
 
     /// Ends the stage here instead of at the end of the scope.
@@ -130,15 +129,15 @@ impl LaneSpan {
 pub fn enter_on<F: FieldTuple>(site: &'static Site, lane: &impl OnLane, fields: &F) -> LaneSpan {
     match lane.lane() {
         Some(lane) => enter_lane(site, lane, fields),
-        None => LaneSpan { open: None, _alone: enter(site, fields), stays_on_its_thread: PhantomData },
+        None => LaneSpan { open: None, _alone: enter(site, fields) },
     }
 }
 
 fn enter_lane<F: FieldTuple>(site: &'static Site, lane: &Lane, fields: &F) -> LaneSpan {
     let code = site.code();
     let words = ENTER_ON_WORDS + fields.words();
-    // The mark is requested while no ring is borrowed: a device clock may do anything, even record or enter another
-    // recording. Nothing is marked for a span that is dropped.
+    // The stream is marked while no ring is borrowed: a device clock may do anything, even record or enter another
+    // recording. Nothing is marked for a dropped span.
     let Some(attachment) = Local::with_ring(|ring, attachment| {
         let kept = code != 0 && has_room(ring, words, EXIT_ON_WORDS);
         if kept {
@@ -161,7 +160,7 @@ fn enter_lane<F: FieldTuple>(site: &'static Site, lane: &Lane, fields: &F) -> La
         push.publish();
     });
     let open = Some((code, attachment, Arc::clone(lane.state())));
-    LaneSpan { open, _alone: Span::none(), stays_on_its_thread: PhantomData }
+    LaneSpan { open, _alone: Span::none() }
 }
 
 impl Drop for LaneSpan {
@@ -186,28 +185,19 @@ pub(crate) fn exit_lane(site: u32, attachment: u32, lane: &LaneState) {
     });
 }
 
-/// Marks a moment.
+/// Marks a moment or records a value.
 #[inline]
 pub fn point<F: FieldTuple>(site: &'static Site, fields: &F) {
     Local::with_ring(|ring, _| {
-        point_ring(ring, site.code(), fields);
+        let code = site.code();
+        if code == 0 {
+            ring.lose_one();
+        } else if has_room(ring, 1 + fields.words(), 0) {
+            let mut push = ring.push();
+            push.word(word::head(now().0, word::POINT, u64::from(code)));
+            fields.put(&mut push);
+            push.publish();
+        }
         Some(())
     });
-}
-
-pub(crate) fn point_ring<F: FieldTuple>(ring: &Ring, code: u32, fields: &F) {
-    if code == 0 {
-        ring.lose_one();
-    } else if has_room(ring, 1 + fields.words(), 0) {
-        let mut push = ring.push();
-        push.word(word::head(now().0, word::POINT, u64::from(code)));
-        fields.put(&mut push);
-        push.publish();
-    }
-}
-
-/// Records the value of a quantity.
-#[inline]
-pub fn value<T: Field>(site: &'static Site, value: &T) {
-    point(site, &(value,));
 }

@@ -18,6 +18,9 @@ mod guard;
 mod recorder;
 #[cfg(feature = "on")]
 mod ring;
+#[cfg(feature = "simulated")]
+#[path = "tests/simulated.rs"]
+mod simulated;
 #[cfg(feature = "on")]
 mod site;
 #[cfg(feature = "on")]
@@ -36,12 +39,15 @@ pub use self::{
     attach::{Entered, Handle, Paused, forget_after_fork, handle, pause, recording},
     clock::{Anchor, TickMap, Ticks, clock_name, has_invariant_counter, monotonic_nanos, now},
     decode::{FieldValue, Fields, LaneStamp, RawEvent, RawKind, events},
-    device::{DeviceAnchor, DeviceClock, DeviceMoment, Lane, LaneId, Resolved, SimulatedDevice, Stamp, lane},
+    device::{DeviceAnchor, DeviceClock, DeviceMoment, Lane, LaneId, Resolved, Stamp, lane},
     field::{Field, FieldKind},
     guard::{LaneSpan, Span},
     recorder::{Batch, Config, DefaultTaken, Recorder, ThreadIdentity},
     site::{Site, SiteKind, site},
 };
+
+#[cfg(feature = "simulated")]
+pub use self::simulated::SimulatedDevice;
 
 #[cfg(not(feature = "on"))]
 pub use self::off::{Entered, Field, Handle, Lane, LaneSpan, Paused, Span, handle, pause, recording};
@@ -54,7 +60,7 @@ pub mod __private {
     #[cfg(feature = "on")]
     pub use crate::{
         field::FieldTuple,
-        guard::{enter, enter_on, point, value},
+        guard::{enter, enter_on, point},
     };
 
     #[cfg(not(feature = "on"))]

@@ -1,7 +1,8 @@
-//! The marking macros, each defined twice: recording, and compiled to nothing.
+//! The marking macros.
 //!
-//! The `cfg` is on the definition. Inside the body it would be evaluated in the caller's crate, which has no feature
-//! `on`.
+//! Without the feature `on` they compile to nothing: fields are type-checked and never evaluated. `__enter` and `__point`
+//! are therefore defined twice. The `cfg` is on the definition; inside the body it would be evaluated in the caller's
+//! crate, which has no feature `on`.
 
 /// Opens a stage that ends when the returned guard is dropped.
 ///
@@ -14,7 +15,6 @@
 /// let prompt = "Once upon a time";
 /// let _stage = stage!("prefill", tokens = 4, warm = true, text = prompt);
 /// ```
-#[cfg(feature = "on")]
 #[macro_export]
 macro_rules! stage {
     ($name:literal, on = $lane:expr $(, $key:ident = $value:expr)* $(,)?) => {
@@ -33,7 +33,6 @@ macro_rules! stage {
 ///     let _lap = lap!("frame", frame = frame);
 /// }
 /// ```
-#[cfg(feature = "on")]
 #[macro_export]
 macro_rules! lap {
     ($name:literal, on = $lane:expr $(, $key:ident = $value:expr)+ $(,)?) => {
@@ -57,19 +56,18 @@ macro_rules! lap {
 /// # assert_eq!((token, again), (7, 7)); Ok(()) }
 /// # run().unwrap();
 /// ```
-#[cfg(feature = "on")]
 #[macro_export]
 macro_rules! sync_point {
     ($name:literal, $($key:ident = $value:expr),+ => $body:expr $(,)?) => {{
         let __laptime_wait = $crate::__enter!(Sync, $name $(, $key = $value)+);
         let __laptime_value = $body;
-        ::core::mem::drop(__laptime_wait);
+        __laptime_wait.end();
         __laptime_value
     }};
     ($name:literal, $body:expr $(,)?) => {{
         let __laptime_wait = $crate::__enter!(Sync, $name);
         let __laptime_value = $body;
-        ::core::mem::drop(__laptime_wait);
+        __laptime_wait.end();
         __laptime_value
     }};
 }
@@ -80,15 +78,10 @@ macro_rules! sync_point {
 /// # use laptime_probe::mark;
 /// mark!("end_of_text", token = 17, reason = "stop token");
 /// ```
-#[cfg(feature = "on")]
 #[macro_export]
 macro_rules! mark {
     ($name:literal $(, $key:ident = $value:expr)* $(,)?) => {
-        if $crate::recording() {
-            static SITE: $crate::Site =
-                $crate::__site!(Mark, $name, "", [$(::core::stringify!($key)),*]);
-            $crate::__private::point(&SITE, &($(&$value,)*));
-        }
+        $crate::__point!(Mark, $name, "" $(, $key = $value)*)
     };
 }
 
@@ -99,17 +92,13 @@ macro_rules! mark {
 /// value!("queue_depth", 3);
 /// value!("kv_cache", 4096_u64, unit = "bytes");
 /// ```
-#[cfg(feature = "on")]
 #[macro_export]
 macro_rules! value {
     ($name:literal, $value:expr $(,)?) => {
         $crate::value!($name, $value, unit = "")
     };
     ($name:literal, $value:expr, unit = $unit:literal $(,)?) => {
-        if $crate::recording() {
-            static SITE: $crate::Site = $crate::__site!(Value, $name, $unit, ["value"]);
-            $crate::__private::value(&SITE, &$value);
-        }
+        $crate::__point!(Value, $name, $unit, value = $value)
     };
 }
 
@@ -154,18 +143,30 @@ macro_rules! __enter {
     };
 }
 
-/// Opens a stage. Recording is compiled out: fields are type-checked and never evaluated.
-#[cfg(not(feature = "on"))]
+#[cfg(feature = "on")]
+#[doc(hidden)]
 #[macro_export]
-macro_rules! stage {
-    ($name:literal, on = $lane:expr $(, $key:ident = $value:expr)* $(,)?) => {{
+macro_rules! __point {
+    ($kind:ident, $name:literal, $unit:literal $(, $key:ident = $value:expr)*) => {
+        if $crate::recording() {
+            static SITE: $crate::Site =
+                $crate::__site!($kind, $name, $unit, [$(::core::stringify!($key)),*]);
+            $crate::__private::point(&SITE, &($(&$value,)*));
+        }
+    };
+}
+
+#[cfg(not(feature = "on"))]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __enter {
+    ($kind:ident, $name:literal, on = $lane:expr $(, $key:ident = $value:expr)*) => {{
         if false {
             $crate::__private::check_lane(&$lane);
-            $($crate::__private::check_field(&$value);)*
         }
-        $crate::Span::none()
+        $crate::__enter!($kind, $name $(, $key = $value)*)
     }};
-    ($name:literal $(, $key:ident = $value:expr)* $(,)?) => {{
+    ($kind:ident, $name:literal $(, $key:ident = $value:expr)*) => {{
         if false {
             $($crate::__private::check_field(&$value);)*
         }
@@ -173,53 +174,13 @@ macro_rules! stage {
     }};
 }
 
-/// Opens one lap of a loop. Recording is compiled out.
 #[cfg(not(feature = "on"))]
+#[doc(hidden)]
 #[macro_export]
-macro_rules! lap {
-    ($name:literal, on = $lane:expr $(, $key:ident = $value:expr)+ $(,)?) => {
-        $crate::stage!($name, on = $lane $(, $key = $value)+)
-    };
-    ($name:literal $(, $key:ident = $value:expr)+ $(,)?) => {
-        $crate::stage!($name $(, $key = $value)+)
-    };
-}
-
-/// Evaluates an expression in which the host waits for a device. Recording is compiled out.
-#[cfg(not(feature = "on"))]
-#[macro_export]
-macro_rules! sync_point {
-    ($name:literal, $($key:ident = $value:expr),+ => $body:expr $(,)?) => {{
+macro_rules! __point {
+    ($kind:ident, $name:literal, $unit:literal $(, $key:ident = $value:expr)*) => {
         if false {
             $($crate::__private::check_field(&$value);)*
-        }
-        $crate::sync_point!($name, $body)
-    }};
-    // Bound to a name as in the recording version, so that temporaries live equally long.
-    ($name:literal, $body:expr $(,)?) => {{
-        let __laptime_value = $body;
-        __laptime_value
-    }};
-}
-
-/// Marks a moment. Recording is compiled out.
-#[cfg(not(feature = "on"))]
-#[macro_export]
-macro_rules! mark {
-    ($name:literal $(, $key:ident = $value:expr)* $(,)?) => {
-        if false {
-            $($crate::__private::check_field(&$value);)*
-        }
-    };
-}
-
-/// Records the value of a quantity. Recording is compiled out.
-#[cfg(not(feature = "on"))]
-#[macro_export]
-macro_rules! value {
-    ($name:literal, $value:expr $(, unit = $unit:literal)? $(,)?) => {
-        if false {
-            $crate::__private::check_field(&$value);
         }
     };
 }

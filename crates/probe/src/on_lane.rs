@@ -1,8 +1,8 @@
-//! What a stage can be put on, with and without recording compiled in.
+//! The trait of `on = …`, with and without recording compiled in.
 
 use crate::Lane;
 
-/// What a stage can be put on: a lane, or an optional lane; without a lane the stage is only on the thread.
+/// A value for `on = …`: a lane or an optional lane. Without a lane the stage is only on its thread.
 pub trait OnLane {
     /// The lane, if there is one.
     fn lane(&self) -> Option<&Lane>;

@@ -1,6 +1,6 @@
-//! The receiving side of a recording: takes the threads' events, in batches of words.
+//! The receiving side of a recording: collects the threads' events in batches of words.
 //!
-//! The owner of a [`Recorder`] decides when to drain it and what to do with the batches; `laptime-trace` does so on a
+//! The owner of a [`Recorder`] decides when to drain it and what to do with the batches; `laptime-trace` drains it on a
 //! background thread and writes a file.
 
 use std::sync::{
@@ -31,7 +31,7 @@ impl Default for Config {
 pub struct ThreadIdentity {
     /// The process id.
     pub pid: u32,
-    /// The thread id of the system, or one of ours if the system has none.
+    /// The thread id of the system, or our own number if the system has none.
     pub tid: u64,
     /// The thread's name.
     pub name: String,
@@ -90,7 +90,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// There is a default recording already.
+/// There already is a default recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DefaultTaken;
 
@@ -105,15 +105,15 @@ impl std::error::Error for DefaultTaken {}
 /// The events of one thread since the last drain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Batch {
-    /// Identifies a buffer of the recording: one for each thread that took part.
+    /// The number of the buffer: one per recorded thread.
     pub source: u32,
     /// The thread.
     pub thread: Arc<ThreadIdentity>,
     /// The events, to be decoded with [`events`](crate::events).
     pub words: Vec<u64>,
-    /// The number of dropped events of this thread since it began.
+    /// Dropped events of this thread since it began.
     pub lost: u64,
-    /// The thread has exited; this is the last batch from this source.
+    /// Whether the thread has exited, so that this is the last batch from this source.
     pub finished: bool,
     /// When the words were taken.
     pub read_at: Ticks,
@@ -136,7 +136,7 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Starts a recording. Threads take part through [`Recorder::handle`] or [`Recorder::make_default`].
+    /// Starts a recording. Threads join it through [`Recorder::handle`] or [`Recorder::make_default`].
     pub fn new(config: Config) -> Self {
         let shared = Arc::new(Shared {
             config,
@@ -151,7 +151,7 @@ impl Recorder {
         Self { shared, sources: Vec::new(), sources_seen: 0 }
     }
 
-    /// A handle with which threads take part.
+    /// A handle with which threads join the recording.
     pub fn handle(&self) -> Handle {
         Handle(Some(Arc::clone(&self.shared)))
     }
@@ -202,12 +202,6 @@ impl Recorder {
             let ring = Arc::new(self.shared.new_ring());
             locked(&self.shared.spare).push(ring);
         }
-    }
-
-    /// The fill level of the fullest buffer, as a share of its size.
-    pub fn fullest(&self) -> f64 {
-        let full = |source: &Source| source.ring.waiting() as f64 / source.ring.capacity() as f64;
-        self.sources.iter().map(full).fold(0.0, f64::max)
     }
 
     fn recycle(&self, mut ring: Arc<Ring>) {

@@ -1,8 +1,8 @@
 //! The bounded buffer between one recording thread and the writer.
 //!
-//! A lock-free queue with one producer and one consumer. One release store of `head` publishes the words, so an event
-//! is seen completely or not at all; `tail` goes the other way. Space for the exit of every open span is reserved at
-//! its entry: an exit never fails, and only whole spans are dropped.
+//! A lock-free queue with one producer and one consumer. A release store of `head` publishes the words of an event
+//! together, and a release store of `tail` frees them. Space for the exit of a span is reserved at its entry: an exit
+//! never fails, and only whole spans are dropped.
 
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,8 +18,8 @@ use checked::Word;
 #[cfg(not(loom))]
 type Word = AtomicU64;
 
-/// Slots for loom, which reports any slot that is written while another thread may read it. With atomics it could not:
-/// it does not explore loads that see a later store.
+/// Slots for loom, which reports any slot that is written while another thread may read it. It could not with atomics,
+/// because it does not explore loads that see a later store.
 #[cfg(loom)]
 mod checked {
     use loom::{cell::UnsafeCell, sync::atomic::Ordering};
@@ -180,7 +180,7 @@ impl Ring {
         Push { ring: self, at: self.producer.0.head.load(Relaxed) }
     }
 
-    /// Marks that the thread has exited and pushes no more.
+    /// Marks that the thread has exited.
     pub fn finish(&self) {
         self.producer.0.finished.store(true, Release);
     }
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_pushed_is_taken_in_order() {
+    fn words_are_taken_in_the_order_of_pushes() {
         let ring = Ring::new(8);
         let mut taken = Vec::new();
         for round in 0..5 {
@@ -258,14 +258,14 @@ mod tests {
     }
 
     #[test]
-    fn a_full_ring_counts_what_it_loses() {
+    fn a_full_ring_counts_dropped_words() {
         let ring = Ring::new(8);
         let kept = (0..20).filter(|&i| push(&ring, i)).count();
         assert_eq!((kept, ring.lost()), (7, 13), "one word stays reserved for the exit");
     }
 
     #[test]
-    fn an_exit_finds_room_in_a_full_ring() {
+    fn an_exit_fits_into_a_full_ring() {
         let ring = Ring::new(8);
         assert_eq!(ring.make_room(1, 1), Room::Enough);
         ring.reserve(1);
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ring_over_half_full_asks_for_the_writer() {
+    fn a_ring_over_half_full_wakes_the_writer() {
         let ring = Ring::new(64);
         assert_eq!(ring.make_room(1, 0), Room::Enough);
         for i in 0..33 {

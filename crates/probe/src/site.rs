@@ -1,7 +1,7 @@
 //! Call sites: the static data of an event, stored once.
 //!
-//! The table belongs to the process: a site is the same for every recording. A site is added when it is first recorded,
-//! and is then identified by a small number.
+//! The table is process-wide: all recordings share the sites. A site is added when it is first recorded, and is then
+//! identified by a small number.
 
 use std::sync::RwLock;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};

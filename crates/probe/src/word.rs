@@ -55,7 +55,7 @@ pub const fn code(head: u64) -> u64 {
 pub const fn ticks(head: u64, read_at: u64) -> u64 {
     let low = head >> TICK_SHIFT;
     let age = read_at.wrapping_sub(low) & TICK_MASK;
-    // A thread on another core may be a few ticks ahead of the reader: that does not mean that it is half an hour old.
+    // A thread on another core may be a few ticks ahead of the reader, which does not make its word half an hour old.
     if age > TICK_MASK - (1 << 24) { read_at.wrapping_add(TICK_MASK - age + 1) } else { read_at.wrapping_sub(age) }
 }
 
@@ -72,7 +72,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_head_word_gives_back_what_was_packed(
+        fn a_head_word_unpacks_to_its_parts(
             ticks_at in 0_u64..u64::MAX / 2, age in 0..TICK_MASK - (1 << 24), kind_in in 0_u64..4, code_in in 0..=CODE_MASK,
         ) {
             let word = head(ticks_at, kind_in, code_in);

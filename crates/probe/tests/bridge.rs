@@ -43,7 +43,7 @@ generate tokens=512u text=\"größer\" ratio=0.5 warm=true signed=-3
 }
 
 #[test]
-fn the_usual_line_of_a_pipeline_is_recorded() {
+fn a_typical_span_of_a_pipeline_is_recorded() {
     expect_of_both("my_new_stage\n", || {
         let _span = tracing::info_span!("my_new_stage").entered();
     });
@@ -79,7 +79,7 @@ fn late_fields_replace_earlier_ones_whatever_their_type() {
 }
 
 #[test]
-fn fields_too_long_for_a_slot_are_kept() {
+fn fields_too_long_for_a_slot_are_recorded() {
     let long = "x".repeat(300);
     let expected = format!("load path=\"{long}\" size=1\nload path=\"{long}\" size=2\n");
     expect_of_both(&expected, || {
@@ -93,7 +93,7 @@ fn fields_too_long_for_a_slot_are_kept() {
 }
 
 #[test]
-fn a_long_string_is_cut_at_a_character() {
+fn a_long_string_is_truncated_at_a_character_boundary() {
     let long = format!("a{}", "é".repeat(3_000));
     let expected = format!("load path=\"{}\" after=1\n", &long[..4_095]);
     expect_of_both(&expected, || {
@@ -166,7 +166,7 @@ impl fmt::Debug for Traced {
 }
 
 #[test]
-fn a_value_that_traces_while_it_is_shown_spoils_nothing() {
+fn a_value_whose_debug_traces_is_recorded() {
     // `tracing` itself hides the inner span if the subscriber is set for the thread.
     expect_of_both("step value=\"traced\" after=1\n", || {
         let _span = info_span!("step", value = ?Traced, after = 1).entered();
@@ -174,7 +174,7 @@ fn a_value_that_traces_while_it_is_shown_spoils_nothing() {
 }
 
 #[test]
-fn a_span_made_on_one_thread_is_recorded_where_it_is_entered() {
+fn a_span_is_recorded_on_the_thread_that_enters_it() {
     for dispatch in [subscriber(), layer()] {
         let mut recorder = Recorder::new(Config::default());
         let entered = recorder.handle().enter();
@@ -210,7 +210,7 @@ fn a_recording_that_starts_inside_a_span_begins_with_the_next() {
 }
 
 #[test]
-fn a_span_left_after_its_recording_ended_writes_nowhere() {
+fn a_span_left_after_its_recording_ended_writes_nothing() {
     for dispatch in [subscriber(), layer()] {
         with_default(&dispatch, || {
             let mut first = Recorder::new(Config::default());

@@ -33,7 +33,7 @@ fn every_thread_follows_the_default_recording() {
 }
 
 #[test]
-fn nothing_is_recorded_while_it_is_paused_and_what_began_before_ends() {
+fn a_pause_records_nothing_and_open_spans_still_end() {
     let _turn = turn();
     let mut recorder = default_recorder();
     let before = stage!("before");
@@ -72,7 +72,7 @@ fn a_thread_that_entered_a_recording_leaves_the_default_alone() {
 }
 
 #[test]
-fn the_next_default_gets_nothing_of_the_one_before() {
+fn the_next_default_recording_has_no_events_of_the_previous_one() {
     let _turn = turn();
     let mut first = default_recorder();
     let open = stage!("first");

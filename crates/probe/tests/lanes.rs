@@ -21,7 +21,7 @@ fn stamps(recorder: &mut Recorder) -> Vec<(&'static str, Option<Stamp>)> {
 }
 
 #[test]
-fn a_stage_on_a_lane_says_which() {
+fn a_stage_on_a_lane_names_its_lane() {
     let copies = Lane::host("copies");
     let seen = recorded(|| {
         let _generate = stage!("generate");
@@ -32,7 +32,7 @@ fn a_stage_on_a_lane_says_which() {
 }
 
 #[test]
-fn a_stage_on_a_lane_that_is_missing_is_the_threads_alone() {
+fn a_stage_without_its_lane_is_only_on_the_thread() {
     let (some, none) = (Some(Lane::host("copies")), None::<&Lane>);
     let seen = recorded(|| {
         let _generate = stage!("generate", on = none, tokens = 3);
@@ -66,7 +66,7 @@ fn stages_mark_their_stream_in_order_and_are_resolved_later() {
 }
 
 #[test]
-fn a_lane_of_the_host_has_no_stamps() {
+fn a_host_lane_has_no_stamps() {
     let copies = Lane::host("copies");
     let mut recorder = Recorder::new(Config::default());
     let _entered = recorder.handle().enter();
@@ -75,7 +75,7 @@ fn a_lane_of_the_host_has_no_stamps() {
 }
 
 #[test]
-fn a_full_buffer_loses_whole_stages_and_marks_no_stream_for_them() {
+fn a_full_buffer_drops_whole_stages_and_does_not_mark_the_stream() {
     let device = Arc::new(SimulatedDevice::anchored_at(Ticks(0)));
     let stream = Lane::device("stream", device.clone());
     let mut recorder = Recorder::new(Config { bytes_per_thread: 128 });
@@ -113,7 +113,7 @@ impl DeviceClock for Intrusive {
 }
 
 #[test]
-fn a_device_clock_may_itself_record() {
+fn a_device_clock_may_record() {
     let mut other = Recorder::new(Config::default());
     let stream = Lane::device("stream", Arc::new(Intrusive(other.handle())));
     let seen = recorded(|| drop(stage!("step", on = stream, number = 1)));

@@ -8,7 +8,7 @@ use tracing::{Dispatch, dispatcher::with_default, info_span};
 use tracing_subscriber::{Registry, prelude::*};
 
 #[test]
-fn a_span_made_before_the_recording_has_no_fields() {
+fn a_span_created_before_the_recording_has_no_fields() {
     let layer = Dispatch::new(Registry::default().with(Layer::new()));
     let span = with_default(&layer, || info_span!("early", tokens = 3, text = "a"));
     let seen = recorded(|| {

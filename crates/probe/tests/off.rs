@@ -92,14 +92,14 @@ fn numbered(word: &str, labels: &mut Vec<String>) -> String {
 }
 
 #[test]
-fn a_marked_function_is_the_plain_one_when_off() {
+fn a_marked_function_compiles_to_the_plain_one_when_off() {
     let (plain, marked) = (instructions(""), instructions("marked"));
     assert!(plain.len() > 10, "the function was found: {plain:#?}");
     assert_eq!(marked, plain);
 }
 
 #[test]
-fn a_marked_function_is_another_when_on() {
+fn a_marked_function_differs_from_the_plain_one_when_on() {
     let (plain, recording) = (instructions(""), instructions("marked,laptime-probe/on"));
     assert_ne!(recording, plain, "the comparison sees a difference where there is one");
 }
@@ -120,7 +120,7 @@ fn the_tests_of_the_off_state_pass() {
 }
 
 #[test]
-fn labels_are_compared_by_their_order() {
+fn labels_are_numbered_by_their_order() {
     let normalised =
         |name: &str| body(&format!("{FUNCTION}:\n\t.cfi_startproc\n{name}:\n\tjne {name}\n\tret\n.Lfunc_end0:"));
     assert_eq!(normalised(".LBB0_3"), ["label0:", "jne label0", "ret"]);

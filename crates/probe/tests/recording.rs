@@ -1,4 +1,4 @@
-//! What the macros record, and where it goes.
+//! What the macros record, and into which recording.
 
 mod outline;
 
@@ -40,7 +40,7 @@ generate
 }
 
 #[test]
-fn a_site_knows_where_it_belongs() {
+fn a_site_has_its_module_file_and_line() {
     let mut recorder = Recorder::new(Config::default());
     let _entered = recorder.handle().enter();
     let line = line!() + 1;
@@ -54,7 +54,7 @@ fn a_site_knows_where_it_belongs() {
 }
 
 #[test]
-fn every_type_of_field_comes_back() {
+fn every_type_of_field_is_recorded() {
     let seen = recorded(|| {
         mark!("integers", a = -1_i8, b = i64::MIN, c = u64::MAX, d = 3_usize, e = -4_isize, f = 5_u16);
         mark!("others", a = 1.5_f32, b = f64::NEG_INFINITY, c = false, d = &&7_u32);
@@ -97,7 +97,7 @@ fn a_field_without_a_value_is_absent() {
 }
 
 #[test]
-fn a_long_string_is_cut_at_a_character() {
+fn a_long_string_is_truncated_at_a_character_boundary() {
     let long = format!("a{}", "é".repeat(3_000));
     let mut recorder = Recorder::new(Config::default());
     let _entered = recorder.handle().enter();
@@ -124,7 +124,7 @@ fn spans_may_be_dropped_out_of_order() {
 }
 
 #[test]
-fn a_value_is_evaluated_once_and_early_returns_close_the_wait() {
+fn a_sync_point_evaluates_once_and_ends_on_an_early_return() {
     fn read(fails: bool) -> Result<u32, String> {
         let mut calls = 0;
         let mut call = || {
@@ -142,7 +142,7 @@ fn a_value_is_evaluated_once_and_early_returns_close_the_wait() {
 }
 
 #[test]
-fn a_panic_loses_nothing_and_closes_its_stages() {
+fn a_panic_drops_nothing_and_ends_its_stages() {
     let mut recorder = Recorder::new(Config::default());
     let handle = recorder.handle();
     let worker = thread::spawn(move || {
@@ -173,7 +173,7 @@ fn a_thread_that_ends_inside_a_stage_leaves_it_open() {
 }
 
 #[test]
-fn a_handle_carries_the_recording_to_another_thread() {
+fn a_handle_moves_the_recording_to_another_thread() {
     let mut recorder = Recorder::new(Config::default());
     let _entered = recorder.handle().enter();
     let _generate = stage!("generate");
@@ -189,7 +189,7 @@ fn a_handle_carries_the_recording_to_another_thread() {
     let batches = drained(&mut recorder);
     let by_name = |name: &str| batches.iter().filter(|batch| batch.thread.name == name).cloned().collect::<Vec<_>>();
     assert_eq!(outline(&by_name("worker")), "load shard=1\n");
-    assert_eq!(outline(&by_name("a_handle_carries_the_recording_to_another_thread")), "generate (open)\n");
+    assert_eq!(outline(&by_name("a_handle_moves_the_recording_to_another_thread")), "generate (open)\n");
     assert_eq!(batches.len(), 2);
 }
 
@@ -214,7 +214,7 @@ fn two_recordings_on_two_threads_do_not_mix() {
 }
 
 #[test]
-fn an_inner_recording_shadows_the_outer_until_it_is_left() {
+fn an_inner_recording_replaces_the_outer_until_it_is_left() {
     let (mut outer, mut inner) = (Recorder::new(Config::default()), Recorder::new(Config::default()));
     let _outer = outer.handle().enter();
     let open = stage!("outer");
@@ -241,7 +241,7 @@ fn entering_a_recording_twice_records_once() {
 }
 
 #[test]
-fn a_guard_that_outlives_its_recording_writes_nowhere() {
+fn a_guard_that_outlives_its_recording_writes_nothing() {
     let mut ended = Recorder::new(Config::default());
     let entered = ended.handle().enter();
     let left_behind = stage!("left_behind");
@@ -259,7 +259,7 @@ fn a_guard_that_outlives_its_recording_writes_nowhere() {
 }
 
 #[test]
-fn a_closed_recording_takes_nothing_more() {
+fn a_closed_recording_records_nothing_more() {
     // Another recording keeps the macros active.
     let _awake = Recorder::new(Config::default());
     let mut recorder = Recorder::new(Config::default());
@@ -274,7 +274,7 @@ fn a_closed_recording_takes_nothing_more() {
 }
 
 #[test]
-fn each_drain_gives_only_what_is_new() {
+fn each_drain_returns_only_new_events() {
     let mut recorder = Recorder::new(Config::default());
     let _entered = recorder.handle().enter();
     mark!("one");
@@ -285,7 +285,7 @@ fn each_drain_gives_only_what_is_new() {
 }
 
 #[test]
-fn the_ticks_of_a_thread_never_run_backwards() {
+fn the_ticks_of_a_thread_are_monotone() {
     let mut recorder = Recorder::new(Config::default());
     let _entered = recorder.handle().enter();
     for i in 0..1_000 {
@@ -299,7 +299,7 @@ fn the_ticks_of_a_thread_never_run_backwards() {
 }
 
 #[test]
-fn a_thread_that_left_gives_its_buffer_to_the_next() {
+fn the_buffer_of_an_exited_thread_is_reused() {
     let mut recorder = Recorder::new(Config { bytes_per_thread: 1 << 10 });
     let mut sources = Vec::new();
     for i in 0..20 {

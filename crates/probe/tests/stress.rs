@@ -15,7 +15,7 @@ use laptime_probe::{
 
 const THREADS: u64 = 8;
 
-/// A summary of what a thread recorded, or of what was read: numbers that change if any field does.
+/// A checksum of the recorded or the read fields of a thread.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Sum {
     events: u64,
@@ -167,7 +167,7 @@ fn run(config: Config, work: impl Fn(u64, &AtomicU64) -> Sum + Sync) -> (Reader,
 }
 
 #[test]
-fn a_drained_recording_loses_and_tears_nothing() {
+fn a_drained_recording_drops_and_tears_nothing() {
     const BURSTS: u64 = 200;
     /// A burst fits into the buffer; the next one waits until the buffer was drained.
     const BURST: u64 = 60;
@@ -190,7 +190,7 @@ fn a_drained_recording_loses_and_tears_nothing() {
 }
 
 #[test]
-fn a_buffer_too_small_loses_whole_spans_and_counts_them() {
+fn a_small_buffer_drops_whole_spans_and_counts_them() {
     const STEPS: u64 = 10_000;
     const DEPTH: u64 = 100;
     const WORDS: usize = 64;

@@ -7,8 +7,8 @@
 #[path = "../tests/common/mod.rs"]
 mod common;
 
+use common::power::{Power, Trial, power};
 use common::{Noise, TYPICAL, recording};
-use laptime_stats::{Power, Trial, power};
 
 fn main() {
     println!("between  per side  false alarms  1.5 % called same  5 % found  same");

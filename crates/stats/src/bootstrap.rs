@@ -1,8 +1,8 @@
-//! Bootstrap of the median: how far it would move if the samples were drawn again.
+//! Bootstrap intervals of the median.
 //!
 //! The interval is the percentile interval of [`RESAMPLES`] medians of resamples, widened about the median by Student's
-//! t for small samples. No resample is drawn in full: the ranks of its median follow a known distribution (the middle
-//! order statistics of `n` uniform numbers), so one draw costs the same for 10 samples and for 100,000.
+//! t for small samples. No resample is drawn in full: the rank of its median follows a known distribution (the middle
+//! order statistics of `n` uniform numbers), so a draw costs the same for 10 samples and for 100,000.
 
 use std::f64::consts::TAU;
 
@@ -16,10 +16,8 @@ pub const RESAMPLES: usize = 10_000;
 
 /// Returns the bootstrap interval of the median of independent samples.
 ///
-/// Fewer than six samples have no 95 % interval: even from the smallest to
-/// the largest, `n` samples contain the true median with a probability of only
-/// `1 - 2^(1 - n)`. `None` where that is less than the level, and for a level
-/// outside 0 to 1.
+/// Fewer than six samples have no 95 % interval: the range of `n` samples contains the true median with a probability of
+/// only `1 - 2^(1 - n)`. `None` where that is less than the level, and for a level outside 0 to 1.
 ///
 /// The percentile interval alone is too narrow for small `n`: with 7 normal samples it contained the true median in 88
 /// of 100 cases. It is stretched about the median by √(n / (n - 1)) · t / z, but never beyond the samples.
@@ -44,14 +42,14 @@ pub fn median_interval(samples: &Sorted<f64>, level: f64, seed: u64) -> Option<I
     Some(percentile_interval(draws, level)?.map(|end| (median + stretch * (end - median)).clamp(min, max)))
 }
 
-/// Returns whether `n` independent values can support an interval of this level: their whole range must contain the
-/// true median that often.
+/// Returns whether `n` independent values support an interval of this level: their range must contain the true median
+/// that often.
 pub(crate) fn can_carry(n: usize, level: f64) -> bool {
     (0.0..1.0).contains(&level) && n > 1 && 1.0 - 2_f64.powf(1.0 - n as f64) >= level
 }
 
-/// Returns the factor by which the percentile interval of `n` independent values is too narrow: resampling shows a
-/// variance of only (n - 1) / n of the true one, and that variance is itself an estimate. 1 for a single value.
+/// Returns the factor by which the percentile interval of `n` independent values is too narrow: resampling shows only
+/// (n - 1) / n of the variance, which is itself an estimate. 1 for a single value.
 pub(crate) fn small_sample_stretch(n: usize, level: f64) -> Option<f64> {
     Some(variance_stretch(n) * student_stretch(level, n.saturating_sub(1))?)
 }
@@ -94,8 +92,8 @@ pub(crate) fn resampled_median(sorted: &[f64], rng: &mut Rng) -> f64 {
     f64::between(at(low), at(low + gap), 0.5)
 }
 
-/// Draws from Beta(a, a), where `a` is at least 1 (Ulrich 1984): it is how a
-/// coordinate of a point on a sphere in 2a + 1 dimensions is distributed.
+/// Draws from Beta(a, a) for `a` of at least 1 (Ulrich 1984): the distribution of a coordinate of a point on a sphere in
+/// 2a + 1 dimensions.
 fn symmetric_beta(a: f64, rng: &mut Rng) -> f64 {
     let radius = (1.0 - rng.uniform().powf(2.0 / (2.0 * a - 1.0))).sqrt();
     0.5 + 0.5 * radius * (TAU * rng.uniform()).cos()
@@ -132,9 +130,9 @@ mod tests {
         assert_eq!([1.0, -0.5, f64::NAN].map(|level| interval(&[1.0, 2.0, 3.0], level)), [None; 3]);
     }
 
-    // The definition: draw whole resamples and take their medians.
+    // By definition: draw whole resamples and take their medians.
     #[test]
-    fn the_shortcut_draws_medians_as_whole_resamples_do() {
+    fn the_shortcut_has_the_distribution_of_medians_of_whole_resamples() {
         for n in [1, 2, 3, 6, 7] {
             let values: Vec<f64> = (0..n).map(|i| (i * i) as f64).collect();
             let mut rng = Rng::new(5);

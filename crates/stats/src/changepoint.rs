@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_spike_is_no_level() {
+    fn a_spike_is_not_a_level() {
         assert_eq!(cuts(&[(10.0, 20), (90.0, 1), (10.0, 20)]), []);
     }
 
@@ -160,12 +160,12 @@ mod tests {
     }
 
     #[test]
-    fn a_long_series_is_cut_where_the_blocks_meet() {
+    fn a_long_series_is_cut_between_blocks() {
         assert_eq!(cuts(&[(20.0, 30_000), (10.0, 70_000)]), [30_000]);
     }
 
     #[test]
-    fn a_sample_that_is_not_a_number_is_refused() {
+    fn a_nan_is_refused() {
         assert!(change_points(&[1.0, f64::NAN]).is_err());
     }
 }

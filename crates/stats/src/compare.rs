@@ -3,11 +3,9 @@
 //! Both groups were measured in several processes. The answer has three parts: the difference with its 95 % interval,
 //! the margin below which a difference does not matter, and the verdict that follows from the two.
 //!
-//! The interval is the one of the rank sum test. It assumes nothing about the
-//! distribution, and a few outlying processes hardly move it. The spread
-//! between processes enters the verdict through this interval alone. It must
-//! not widen the margin: on a noisy machine that would call real slowdowns
-//! "same", and more processes would not help.
+//! The interval is the one of the rank sum test. It assumes nothing about the distribution, and a few outlying
+//! processes hardly move it. The spread between processes enters the verdict through this interval alone. It must not
+//! widen the margin: on a noisy machine that would call real slowdowns "same", and more processes would not help.
 
 use std::fmt;
 
@@ -33,7 +31,7 @@ const LIKELY_FIT: f64 = 1.43;
 /// How two groups are compared.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Settings {
-    /// A relative difference that the user does not care about. It raises the margin and never lowers it.
+    /// A relative difference that the user does not care about. It raises the margin, never lowers it.
     pub threshold: Option<f64>,
     /// The seed of the intervals of each side.
     pub seed: u64,
@@ -83,15 +81,14 @@ pub struct Level {
     pub within: Option<f64>,
 }
 
-/// How the second side compares with the first. The iterations are times: larger
-/// is slower.
+/// How the second side compares with the first. Iterations are times: larger is slower.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Verdict {
-    /// The interval lies below zero, and the difference beyond the margin.
+    /// The interval is below zero, and the difference is beyond the margin.
     Faster,
-    /// The interval lies above zero, and the difference beyond the margin.
+    /// The interval is above zero, and the difference is beyond the margin.
     Slower,
-    /// The whole interval lies within the margin.
+    /// The whole interval is within the margin.
     Same,
     /// No decision, and why.
     Unclear(Reason),
@@ -109,6 +106,33 @@ impl Verdict {
     }
 }
 
+/// Counts of each verdict.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "each field counts the verdict of its name")]
+pub struct Tally {
+    pub faster: usize,
+    pub slower: usize,
+    pub same: usize,
+    pub unclear: usize,
+}
+
+impl Tally {
+    /// Counts one verdict.
+    pub fn add(&mut self, verdict: Verdict) {
+        *match verdict {
+            Verdict::Faster => &mut self.faster,
+            Verdict::Slower => &mut self.slower,
+            Verdict::Same => &mut self.same,
+            Verdict::Unclear(_) => &mut self.unclear,
+        } += 1;
+    }
+
+    /// Returns the number of verdicts.
+    pub fn all(&self) -> usize {
+        self.faster + self.slower + self.same + self.unclear
+    }
+}
+
 /// Why a comparison has no answer.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Reason {
@@ -122,8 +146,7 @@ pub enum Reason {
         /// The end of the interval that is furthest from zero.
         furthest: f64,
     },
-    /// The sides differ, but the interval contains differences within the
-    /// margin and beyond it.
+    /// The sides differ, but the interval contains differences within the margin and beyond it.
     AroundMargin,
     /// The interval excludes zero, but with this number of cases that happens by chance.
     ManyCases {
@@ -152,8 +175,7 @@ impl fmt::Display for Reason {
 
 /// Compares B with A, with the figures of each side.
 ///
-/// Swapping the sides gives the mirror image: the difference is taken between
-/// logarithms.
+/// Swapping the sides gives the mirror image: the difference is taken between logarithms.
 ///
 /// ```
 /// use laptime_stats::{Group, Settings, Verdict, compare};
@@ -245,7 +267,7 @@ impl Differing {
     fn of(a: &Group, b: &Group) -> Self {
         let (logs_a, logs_b) = (a.log_medians(), b.log_medians());
         let interval = shift(&logs_a, &logs_b, LEVEL).map(|shift| shift.interval);
-        // The difference of the typical values, which are shown next to it. It rarely lies outside the interval.
+        // The difference of the typical values, which are shown next to it. It is rarely outside the interval.
         let estimate = b.log_typical() - a.log_typical();
         let estimate = interval.map_or(estimate, |ends| estimate.clamp(ends.low, ends.high));
         Self { estimate, interval, processes: [a.processes(), b.processes()] }

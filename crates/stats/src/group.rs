@@ -4,7 +4,6 @@
 //! replication and is resampled first.
 
 use std::cmp::Ordering;
-use std::fmt;
 
 use crate::bootstrap::{
     can_carry, percentile_interval, resampled_median, small_sample_stretch, student_stretch, variance_stretch,
@@ -19,8 +18,8 @@ pub const RESAMPLES: usize = 2000;
 
 /// Iterations per process, in an order that does not depend on the input order.
 ///
-/// The **typical value** of a group is the Hodges-Lehmann centre of the logarithms of its process medians, converted
-/// back to the scale of the iterations. For a single process it is the median.
+/// The **typical value** of a group is the Hodges-Lehmann centre of its process medians on a log scale. For a single
+/// process it is the median.
 #[derive(Debug, Clone, PartialEq, PartialOrd)]
 pub struct Group {
     processes: Vec<Sorted<f64>>,
@@ -69,8 +68,8 @@ impl Group {
         if self.processes.len() < 2 { None } else { relative_spread(&self.medians) }
     }
 
-    /// Returns the spread between the iterations of a process, measured in the same way; the median over processes.
-    /// `None` if no process has two iterations.
+    /// Returns the same spread between the iterations of a process; the median over processes. `None` if no process has
+    /// two iterations.
     pub fn within(&self) -> Option<f64> {
         let several = self.processes.iter().filter(|iterations| iterations.len() > 1);
         let spreads: Vec<f64> = several.filter_map(|iterations| relative_spread(iterations.as_slice())).collect();
@@ -111,10 +110,9 @@ impl Group {
         hodges_lehmann(&self.log_medians()).unwrap_or(f64::NAN)
     }
 
-    /// Draws the change of the logarithm of the typical value when processes, and the iterations within each, are
-    /// resampled.
+    /// Resamples processes, and the iterations within each; returns the changes of the logarithm of the typical value.
     ///
-    /// Two corrections of the variance. The medians of the processes already contain the noise of their iterations, so
+    /// The variance is corrected twice. The medians of the processes already contain the noise of their iterations, so
     /// resampling all iterations would count it twice; with `n` processes it counts for one n-th, which resampling
     /// processes leaves out. The total is then stretched, since resampling `n` processes shows (n - 1) / n of the
     /// variance between them.
@@ -158,40 +156,17 @@ fn sorted(process: usize, iterations: &[f64]) -> Result<Sorted<f64>, Unfit> {
     })
 }
 
-/// Why iterations cannot be compared.
-#[derive(Debug, Clone, Copy, PartialEq)]
+/// Why iterations cannot be compared. Processes and iterations are counted from zero.
+#[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what the errors are")]
 pub enum Unfit {
-    /// There are no processes.
+    #[error("there are no processes, expected at least one")]
     NoProcess,
-    /// A process has no iterations.
-    NoIteration {
-        /// The index of the process, counted from zero.
-        process: usize,
-    },
-    /// An iteration is not a finite number above 0.
-    NotPositive {
-        /// The index of the process, counted from zero.
-        process: usize,
-        /// The index of the iteration, counted from zero.
-        iteration: usize,
-        /// The value of the iteration.
-        value: f64,
-    },
+    #[error("process {process} has no iterations, expected at least one")]
+    NoIteration { process: usize },
+    #[error("iteration {iteration} of process {process} is `{value}`, expected a finite number above 0")]
+    NotPositive { process: usize, iteration: usize, value: f64 },
 }
-
-impl fmt::Display for Unfit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoProcess => write!(f, "there are no processes, expected at least one"),
-            Self::NoIteration { process } => write!(f, "process {process} has no iterations, expected at least one"),
-            Self::NotPositive { process, iteration, value } => {
-                write!(f, "iteration {iteration} of process {process} is `{value}`, expected a finite number above 0")
-            }
-        }
-    }
-}
-
-impl std::error::Error for Unfit {}
 
 #[cfg(test)]
 mod tests {
@@ -213,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn an_iteration_that_has_no_ratio_is_refused_and_named() {
+    fn iterations_that_are_not_positive_and_finite_are_refused_by_index() {
         for value in [0.0, -1.0, f64::NAN, f64::INFINITY] {
             let error = Group::new(&[vec![1.0, value]]).unwrap_err().to_string();
             assert_eq!(error, format!("iteration 1 of process 0 is `{value}`, expected a finite number above 0"));

@@ -12,7 +12,7 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// Returns whether the value lies within, ends included.
+    /// Returns whether the value is within the interval, ends included.
     pub fn contains(&self, value: f64) -> bool {
         self.low <= value && value <= self.high
     }
@@ -22,8 +22,8 @@ impl Interval {
         self.high - self.low
     }
 
-    /// Returns the larger distance of an end from `value`, as a share of it:
-    /// 0.02 reads "within 2 % of the median". `None` if `value` is 0.
+    /// Returns the larger distance of an end from `value`, as a share of it: 0.02 reads "within 2 % of the median". `None`
+    /// if `value` is 0.
     pub fn half_width(&self, value: f64) -> Option<f64> {
         let furthest = (self.high - value).max(value - self.low);
         (value != 0.0).then(|| furthest / value.abs())
@@ -47,12 +47,12 @@ mod tests {
     }
 
     #[test]
-    fn the_reach_is_the_longer_arm_as_a_share() {
+    fn the_half_width_is_the_larger_distance_as_a_share() {
         assert_eq!(AROUND_TEN.half_width(10.0), Some(0.1));
     }
 
     #[test]
-    fn there_is_no_reach_around_zero() {
+    fn there_is_no_half_width_around_zero() {
         assert_eq!(AROUND_TEN.half_width(0.0), None);
     }
 }

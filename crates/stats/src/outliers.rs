@@ -86,7 +86,7 @@ impl Fence {
 mod tests {
     use super::*;
 
-    // Median 13, MAD 1, so the fence is 13 ± 5.19 and the severe one 13 ± 10.38.
+    // Median 13, MAD 1, so the fence is 13 ± 5.19.
     const AROUND_13: [f64; 8] = [12.0, 14.0, 13.0, 12.0, 14.0, 13.0, 12.0, 14.0];
 
     fn with(sample: f64) -> Mark {
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_are_marked_by_how_far_they_lie() {
+    fn samples_are_marked_by_their_distance() {
         let expected =
             [(18.0, Mark::Typical), (19.0, Mark::High), (24.0, Mark::High), (7.0, Mark::Low), (2.0, Mark::Low)];
         for (sample, mark) in expected {
@@ -124,23 +124,23 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_that_is_not_a_number_is_refused_and_named() {
+    fn an_infinite_sample_is_refused_with_its_index() {
         assert_eq!(marks(&[1.0, f64::INFINITY]), Err(NotFinite { index: 1, value: f64::INFINITY }));
     }
 
     #[test]
-    fn a_first_sample_that_pays_for_loading_is_a_slow_start() {
+    fn a_slow_first_sample_is_a_slow_start() {
         let samples = [183.0, 12.5, 12.4, 12.3, 12.4, 12.6, 12.4];
         assert_eq!(slow_start(&samples).unwrap(), Some(SlowStart { count: 1, slowest: 183.0, rest: 12.4 }));
     }
 
     #[test]
-    fn a_first_sample_slower_by_less_than_five_per_cent_is_no_slow_start() {
+    fn a_first_sample_less_than_five_per_cent_slower_is_not_a_slow_start() {
         assert_eq!(slow_start(&[104.0, 100.0, 100.1, 100.0, 100.1, 100.0, 100.1]).unwrap(), None);
     }
 
     #[test]
-    fn a_slow_sample_in_the_middle_is_no_slow_start() {
+    fn a_slow_sample_in_the_middle_is_not_a_slow_start() {
         assert_eq!(slow_start(&[10.0, 90.0, 10.0, 10.0, 10.0, 10.0]).unwrap(), None);
     }
 

@@ -1,7 +1,6 @@
 //! The cost of one variant relative to another, from alternating iterations.
 //!
-//! The two iterations of a pair run one right after the other under the same conditions, so their ratio is more stable
-//! than either of them.
+//! The two iterations of a pair run back to back under the same conditions, so their ratio is more stable than either.
 
 use crate::bootstrap::median_interval;
 use crate::interval::Interval;
@@ -41,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_drift_that_both_iterations_share_costs_nothing() {
+    fn a_drift_of_both_iterations_costs_nothing() {
         let pairs: Vec<(f64, f64)> = (1..40).map(|at| (f64::from(at), f64::from(at))).collect();
         let cost = cost_of_first(&pairs, 7).unwrap();
         assert_eq!((cost.share, cost.pairs), (0.0, 39));
@@ -50,14 +49,14 @@ mod tests {
     }
 
     #[test]
-    fn one_disturbed_pair_among_many_does_not_move_it() {
+    fn one_disturbed_pair_does_not_change_the_cost() {
         let mut pairs = vec![(1.01, 1.0); 30];
         pairs[4] = (9.0, 1.0);
         assert!((cost_of_first(&pairs, 7).unwrap().share - 0.01).abs() < 1e-12);
     }
 
     #[test]
-    fn without_pairs_or_with_an_iteration_of_no_length_there_is_no_answer() {
+    fn without_pairs_or_with_an_iteration_of_zero_there_is_no_cost() {
         assert_eq!(cost_of_first(&[], 0), None);
         assert_eq!(cost_of_first(&[(1.0, 0.0)], 0), None);
         assert_eq!(cost_of_first(&[(f64::NAN, 1.0)], 0), None);

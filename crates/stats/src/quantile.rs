@@ -1,10 +1,7 @@
 //! Quantiles with linear interpolation between the closest ranks.
 //!
-//! This is Hyndman and Fan's type 7, the default of numpy, R and most
-//! spreadsheets: the quantile `q` of `n` values lies at rank `q * (n - 1)`,
-//! counted from zero. Analyses use it for medians and tails of durations.
-
-use std::fmt;
+//! This is Hyndman and Fan's type 7, the default of numpy, R and most spreadsheets: the quantile `q` of `n` values is at
+//! rank `q * (n - 1)`, counted from zero.
 
 /// Values in ascending order, for fast quantiles.
 ///
@@ -19,7 +16,7 @@ use std::fmt;
 pub struct Sorted<T>(Vec<T>);
 
 impl Sorted<f64> {
-    /// Sorts the values, or returns the first that is infinite or not a number.
+    /// Sorts the values; the error names the first infinity or NaN.
     pub fn from_unsorted(mut values: Vec<f64>) -> Result<Self, NotFinite> {
         NotFinite::check(&values)?;
         values.sort_unstable_by(f64::total_cmp);
@@ -79,8 +76,7 @@ impl<T: Value> Sorted<T> {
 
 /// Returns the quantile `q` of values that are finite and in ascending order.
 ///
-/// The answer never falls as `q` grows and never leaves the range of the
-/// values. It is `None` if there are no values or `q` is not within 0 and 1.
+/// It is monotone in `q` and stays within the range of the values. `None` without values, or if `q` is outside 0 to 1.
 pub fn quantile_of_sorted<T: Value>(values: &[T], q: f64) -> Option<f64> {
     debug_assert!(values.is_sorted(), "values must be sorted");
     quantile_by(values.len(), |at| values[at], q)
@@ -105,8 +101,7 @@ pub trait Value: Copy + PartialOrd + sealed::Sealed {
 }
 
 impl Value for f64 {
-    // One formula over the whole range keeps the answer monotone; numpy switches formulas half-way, which does not
-    // guarantee that in the last bit.
+    // One formula over the whole range is monotone to the last bit; numpy switches formulas half-way and is not.
     fn between(low: f64, high: f64, share: f64) -> f64 {
         let width = high - low;
         if width.is_finite() { (low + width * share).min(high) } else { low * (1.0 - share) + high * share }
@@ -114,7 +109,7 @@ impl Value for f64 {
 }
 
 impl Value for u64 {
-    // The difference is computed with integers: close to 2^63 two neighbours have the same `f64`.
+    // The difference is computed with integers: close to 2^63, two neighbours have the same `f64`.
     fn between(low: u64, high: u64, share: f64) -> f64 {
         (low as f64 + (high - low) as f64 * share).min(high as f64)
     }
@@ -126,8 +121,9 @@ mod sealed {
     impl Sealed for u64 {}
 }
 
-/// A value that cannot be ranked: infinite, or not a number.
-#[derive(Debug, Clone, Copy, PartialEq)]
+/// A value that cannot be ranked: infinite or NaN.
+#[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
+#[error("value {index} is `{value}`, expected a finite number")]
 pub struct NotFinite {
     /// The index of the value, counted from zero.
     pub index: usize,
@@ -136,7 +132,7 @@ pub struct NotFinite {
 }
 
 impl NotFinite {
-    /// Returns the first value that cannot be ranked, if there is one.
+    /// Refuses infinities and NaNs.
     pub(crate) fn check(values: &[f64]) -> Result<(), Self> {
         match values.iter().position(|value| !value.is_finite()) {
             Some(index) => Err(Self { index, value: values[index] }),
@@ -144,14 +140,6 @@ impl NotFinite {
         }
     }
 }
-
-impl fmt::Display for NotFinite {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "value {} is `{}`, expected a finite number", self.index, self.value)
-    }
-}
-
-impl std::error::Error for NotFinite {}
 
 #[cfg(test)]
 mod tests {
@@ -162,10 +150,10 @@ mod tests {
     }
 
     #[test]
-    fn nothing_has_no_quantile() {
-        let nothing = sorted(&[]);
-        assert_eq!((nothing.median(), nothing.min(), nothing.max()), (None, None, None));
-        assert!(nothing.is_empty());
+    fn no_values_have_no_quantile() {
+        let empty = sorted(&[]);
+        assert_eq!((empty.median(), empty.min(), empty.max()), (None, None, None));
+        assert!(empty.is_empty());
     }
 
     #[test]
@@ -187,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_is_not_a_number_is_refused_and_named() {
+    fn a_nan_is_refused_with_its_index() {
         let error = Sorted::<f64>::from_unsorted(vec![1.0, f64::NAN]).unwrap_err();
         assert_eq!(error.to_string(), "value 1 is `NaN`, expected a finite number");
     }

@@ -46,7 +46,7 @@ impl Rng {
         ((u128::from(self.next_u64()) * end as u128) >> 64) as usize
     }
 
-    /// Puts the items into random order.
+    /// Shuffles the items.
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for end in (2..=items.len()).rev() {
             items.swap(end - 1, self.below(end));
@@ -68,7 +68,7 @@ mod tests {
 
     // From the authors' xoshiro256plusplus.c, state 1, 2, 3, 4.
     #[test]
-    fn the_stream_is_that_of_the_published_code() {
+    fn the_stream_matches_the_published_code() {
         let mut rng = Rng { state: [1, 2, 3, 4] };
         let found: [u64; 6] = std::array::from_fn(|_| rng.next_u64());
         let expected =
@@ -78,7 +78,7 @@ mod tests {
 
     // From the author's splitmix64.c, state 1234567.
     #[test]
-    fn the_state_is_filled_as_the_published_code_does() {
+    fn seeding_matches_the_published_code() {
         let mut state = 1234567;
         let found: [u64; 3] = std::array::from_fn(|_| split_mix(&mut state));
         assert_eq!(found, [6457827717110365317, 3203168211198807973, 9817491932198370423]);

@@ -84,7 +84,7 @@ fn exact_place(n: usize, m: usize, tail: f64) -> Option<usize> {
 /// A table of probabilities and the sample sizes it applies to.
 type Chances = ((usize, usize), Vec<f64>);
 
-/// Looks up the cached table of probabilities: a sweep compares many samples of the same sizes.
+/// Uses the cached table of probabilities: a sweep compares many samples of the same sizes.
 fn with_chances<T>(n: usize, m: usize, look: impl FnOnce(&[f64]) -> T) -> T {
     thread_local! {
         static KEPT: RefCell<Chances> = const { RefCell::new(((0, 0), Vec::new())) };
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_chances_of_small_samples_are_those_of_counting() {
+    fn probabilities_of_small_samples_agree_with_counting() {
         assert_eq!(chances(1, 1), [0.5, 0.5]);
         let two: Vec<f64> = chances(2, 2).iter().map(|chance| (chance * 6.0 * 1e9).round() / 1e9).collect();
         assert_eq!(two, [1.0, 1.0, 2.0, 1.0, 1.0]);
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ends_are_those_of_the_published_tables() {
+    fn the_ends_agree_with_published_tables() {
         // Critical values of the rank sum test, two-sided 5 %, one less: the largest value that rejects.
         for ((n, m), critical) in [((4, 4), 0), ((5, 5), 2), ((6, 6), 5), ((8, 8), 13), ((10, 10), 23), ((20, 20), 127)]
         {
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn large_samples_have_about_the_probability_of_counting() {
+    fn the_normal_approximation_is_close_to_counting_for_large_samples() {
         for statistic in [900, 1000, 1200] {
             let (exact, normal) = (exact_tail(50, 50, statistic), normal_tail(50, 50, statistic));
             assert!((exact / normal - 1.0).abs() < 0.1, "{statistic}: {exact} {normal}");
@@ -179,13 +179,13 @@ mod tests {
     }
 
     #[test]
-    fn large_samples_come_near_the_exact_ends() {
+    fn the_normal_ends_are_close_to_the_exact_ones_for_large_samples() {
         let (exact, normal) = (exact_place(50, 50, 0.025).unwrap(), normal_place(50, 50, 0.95).unwrap());
         assert!(exact.abs_diff(normal) <= 3, "{exact} {normal}");
     }
 
     #[test]
-    fn a_member_far_off_hardly_moves_the_interval() {
+    fn an_outlier_hardly_moves_the_interval() {
         let a: Vec<f64> = (0..10).map(f64::from).collect();
         let b: Vec<f64> = a.iter().map(|value| value + 20.0).collect();
         let mut odd = b.clone();

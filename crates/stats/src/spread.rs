@@ -16,13 +16,12 @@ pub fn median(values: &[f64]) -> Option<f64> {
     median_in_place(&mut values.to_vec())
 }
 
-/// Returns the median of the values of an iterator, as [`median`] does.
+/// Returns the [`median`] of an iterator.
 pub fn median_of(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     median_in_place(&mut values.into_iter().collect::<Vec<_>>())
 }
 
-/// Returns the median as [`median`] does, reordering the values instead of
-/// copying them.
+/// Returns the median, and reorders the values instead of copying them.
 pub(crate) fn median_in_place(values: &mut [f64]) -> Option<f64> {
     let middle = values.len().checked_sub(1)? / 2;
     let is_odd = values.len() % 2 == 1;
@@ -78,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_has_neither_centre_nor_spread() {
+    fn no_values_have_neither_centre_nor_spread() {
         assert_eq!([median(&[]), mad(&[]), robust_std(&[]), hodges_lehmann(&[])], [None; 4]);
     }
 
@@ -89,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn one_wild_value_does_not_widen_the_spread() {
+    fn one_outlier_does_not_widen_the_spread() {
         assert_eq!(mad(&[10.0, 11.0, 12.0, 13.0, 1e9]), Some(1.0));
     }
 
@@ -116,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn one_wild_value_of_five_does_not_carry_the_centre_away() {
+    fn one_outlier_of_five_hardly_moves_the_centre() {
         let centre = hodges_lehmann(&[10.0, 11.0, 12.0, 13.0, 1e9]).unwrap();
         assert!((11.0..=13.0).contains(&centre), "{centre}");
     }

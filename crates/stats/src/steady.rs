@@ -35,8 +35,8 @@ pub enum Steadiness {
     WarmUp(SteadyFrom),
     /// Faster at first, then steady.
     SlowDown(SteadyFrom),
-    /// Not steady at the end, and why.
-    NoSteadyState(Unsteady),
+    /// Not steady at the end: a trend, or levels that keep changing.
+    NoSteadyState,
     /// Fewer than [`LEAST_SAMPLES`] samples.
     TooShort,
 }
@@ -52,30 +52,20 @@ pub struct SteadyFrom {
     pub level: f64,
 }
 
-/// Why a series has no steady state.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unsteady {
-    /// The level still falls or rises, or did so recently: its last two changes, or its only one, went the same way.
-    Trending,
-    /// The level goes up and down: its last two changes went opposite ways.
-    Oscillating,
-}
-
 impl Steadiness {
     /// Returns the first steady sample, if there is one.
     pub fn start(&self) -> Option<usize> {
         match self {
             Self::Flat { .. } => Some(0),
             Self::WarmUp(from) | Self::SlowDown(from) => Some(from.start),
-            Self::NoSteadyState(_) | Self::TooShort => None,
+            Self::NoSteadyState | Self::TooShort => None,
         }
     }
 }
 
 /// Finds the sample from which the series is steady.
 ///
-/// 1. Leading samples that are slow ([`slow_start`]) are set aside, and the
-///    rest is cut into levels ([`change_points`]).
+/// 1. Leading samples that are slow ([`slow_start`]) are set aside, and the rest is cut into levels ([`change_points`]).
 /// 2. From the last level backwards, levels join the steady state while their medians are within the tolerance of the
 ///    last one: [`TOLERANCE`] or the robust standard deviation of the last level, whichever is larger.
 /// 3. There is no steady state if the joined levels cover less than [`LEAST_SHARE`] of the series; or have a trend
@@ -92,13 +82,11 @@ pub fn steadiness(samples: &[f64]) -> Result<Steadiness, NotFinite> {
     let joined = joined_levels(&segments);
     let start = segments[joined].start;
     let steady = &samples[start..];
-    if (steady.len() as f64) < LEAST_SHARE * samples.len() as f64 {
-        return Ok(Steadiness::NoSteadyState(last_moves(&segments)));
+    let is_too_short = (steady.len() as f64) < LEAST_SHARE * samples.len() as f64;
+    if is_too_short || has_trend(steady) || is_ramp(samples, &segments) {
+        return Ok(Steadiness::NoSteadyState);
     }
-    if trends(steady) || is_ramp(samples, &segments) {
-        return Ok(Steadiness::NoSteadyState(Unsteady::Trending));
-    }
-    Ok(described(samples, start))
+    Ok(steady_from(samples, start))
 }
 
 struct Segment {
@@ -133,13 +121,7 @@ fn joined_levels(segments: &[Segment]) -> usize {
     segments.len() - segments.iter().rev().take_while(is_equal).count()
 }
 
-fn last_moves(segments: &[Segment]) -> Unsteady {
-    let moves = segments.windows(2).rev().take(2).map(|pair| pair[1].level > pair[0].level);
-    let ups = moves.clone().filter(|&is_up| is_up).count();
-    if ups == 0 || ups == moves.count() { Unsteady::Trending } else { Unsteady::Oscillating }
-}
-
-fn described(samples: &[f64], start: usize) -> Steadiness {
+fn steady_from(samples: &[f64], start: usize) -> Steadiness {
     let (early, steady) = samples.split_at(start);
     let level = median(steady).unwrap_or(f64::NAN);
     let Some(before) = median(early) else { return Steadiness::Flat { level } };
@@ -147,7 +129,7 @@ fn described(samples: &[f64], start: usize) -> Steadiness {
     if before > level { Steadiness::WarmUp(from) } else { Steadiness::SlowDown(from) }
 }
 
-fn trends(part: &[f64]) -> bool {
+fn has_trend(part: &[f64]) -> bool {
     let line = Line::through(part);
     line.rise().abs() > tolerance(part) && mann_kendall(line.points()).abs() > TREND_CERTAINTY
 }

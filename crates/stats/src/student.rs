@@ -6,10 +6,8 @@ use std::f64::consts::FRAC_PI_2;
 /// faster than the sum.
 const MANY: usize = 200;
 
-/// Returns the number of standard errors on either side of the centre in an interval of this level with this number of
-/// degrees of freedom.
-///
-/// `None` without a degree of freedom or with a level outside 0 to 1.
+/// Returns the two-sided t quantile: the half-width, in standard errors, of an interval of this level with this number
+/// of degrees of freedom. `None` without a degree of freedom or with a level outside 0 to 1.
 pub fn t_quantile(level: f64, degrees: usize) -> Option<f64> {
     if degrees > MANY {
         return normal_quantile(level).map(|z| expanded(z, degrees));
@@ -22,7 +20,7 @@ pub fn t_quantile(level: f64, degrees: usize) -> Option<f64> {
     Some((degrees as f64).sqrt() * angle.tan())
 }
 
-/// Returns the number of standard errors on either side of the centre in an interval of this level for normal errors.
+/// Returns the two-sided quantile of the normal distribution.
 pub fn normal_quantile(level: f64) -> Option<f64> {
     let t = t_quantile(level, MANY)?;
     Some(bisect(0.0, t, |z| expanded(z, MANY) < t))
@@ -51,8 +49,7 @@ fn mean_and_error(values: &[f64]) -> Option<(f64, f64)> {
     (values.len() > 1).then(|| (mean, squares / (n - 1.0) / n))
 }
 
-/// Returns the share of normal errors that lie within `z` standard errors of
-/// the centre, where `z` is not negative.
+/// Returns the share of a normal distribution within `z` (not negative) standard deviations of its mean.
 pub(crate) fn normal_share(z: f64) -> f64 {
     two_sided_share((expanded(z, MANY) / (MANY as f64).sqrt()).atan(), MANY)
 }
@@ -66,8 +63,7 @@ fn expanded(z: f64, degrees: usize) -> f64 {
     z + first / degrees + second / degrees.powi(2) + third / degrees.powi(3)
 }
 
-/// Returns the probability that |t| is at most √degrees · tan(angle)
-/// (Abramowitz and Stegun 26.7.3 and 26.7.4).
+/// Returns the probability that |t| is at most √degrees · tan(angle) (Abramowitz and Stegun 26.7.3 and 26.7.4).
 fn two_sided_share(angle: f64, degrees: usize) -> f64 {
     let (sin, cos) = angle.sin_cos();
     let is_odd = degrees % 2 == 1;

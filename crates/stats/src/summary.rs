@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_has_no_summary() {
+    fn no_samples_have_no_summary() {
         assert_eq!(summary([]), None);
     }
 

@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wild_value_does_not_turn_the_slope() {
+    fn an_outlier_does_not_change_the_slope() {
         assert_eq!(theil_sen(&[1.0, 2.0, 3.0, 4.0, 900.0, 6.0, 7.0]), Some(1.0));
     }
 

@@ -1,10 +1,10 @@
-//! The example runs, on a model that iterations milliseconds.
-#![allow(clippy::unwrap_used, reason = "a test ends where it is surprised")]
+//! Runs the example on a model whose steps take milliseconds.
+#![allow(clippy::unwrap_used, reason = "a test panics on a surprise")]
 
 use std::process::Command;
 
 #[test]
-fn it_tells_forward_and_forward_with_backward() {
+fn it_measures_forward_and_forward_with_backward() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_laptime-example-course-benchmark"));
     let output = command.args(["tiny", "2", "16"]).output().unwrap();
     let printed = String::from_utf8(output.stdout).unwrap();

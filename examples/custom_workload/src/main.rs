@@ -1,4 +1,4 @@
-//! A program of your own: every command of laptime, with one more workload.
+//! A program with every command of laptime and a workload of its own.
 //!
 //! ```sh
 //! cargo run --release -p laptime-example-custom-workload -- list tokenize
@@ -59,7 +59,7 @@ impl Workload for Tokenize {
 
     fn prepare<'a>(&'a self, case: &Case, device: &'a dyn Device) -> anyhow::Result<Prepared<'a>> {
         let (bytes, vocab) = (case.size("kib")? * 1024, case.size("vocab")?);
-        // The text, and a token of eight bytes for each of its bytes at worst.
+        // The text, and at worst a token of eight bytes per byte.
         let needed = 9 * bytes as u64;
         Prepared::if_it_fits(needed, device, || {
             let text = text(bytes);
@@ -78,7 +78,7 @@ struct TokenizeIteration {
 impl Iteration for TokenizeIteration {
     fn check(&mut self) -> anyhow::Result<()> {
         self.run()?;
-        anyhow::ensure!(self.tokenizer.join(&self.tokens) == self.text, "the tokens do not make up the text");
+        anyhow::ensure!(self.tokenizer.join(&self.tokens) == self.text, "the tokens do not add up to the text");
         Ok(())
     }
 

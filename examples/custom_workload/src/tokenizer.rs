@@ -1,4 +1,4 @@
-//! A tokenizer that takes the longest token it knows, and text to try it on.
+//! A greedy tokenizer, and text to try it on.
 
 use std::collections::HashMap;
 
@@ -14,7 +14,7 @@ pub struct Tokenizer {
 }
 
 impl Tokenizer {
-    /// Learns the commonest pieces of a text; every byte that occurs is a token too.
+    /// Learns the most frequent pieces of a text; every byte is a token too.
     pub fn new(text: &[u8], vocab: usize) -> Self {
         let _stage = stage!("learn", vocab = vocab);
         let mut counts: HashMap<&[u8], usize> = HashMap::new();
@@ -30,7 +30,7 @@ impl Tokenizer {
         Self { tokens, ids }
     }
 
-    /// Splits a text into the longest tokens from left to right.
+    /// Splits a text into the longest matching tokens, from left to right.
     pub fn split(&self, text: &[u8]) -> Vec<usize> {
         let _stage = stage!("split", bytes = text.len());
         let mut tokens = Vec::new();
@@ -45,13 +45,13 @@ impl Tokenizer {
         tokens
     }
 
-    /// The text that tokens make up.
+    /// The text of tokens.
     pub fn join(&self, tokens: &[usize]) -> Vec<u8> {
         tokens.iter().flat_map(|&token| self.tokens[token].iter().copied()).collect()
     }
 }
 
-/// Words in an order that looks random and is always the same.
+/// Words in a pseudorandom order.
 pub fn text(bytes: usize) -> Vec<u8> {
     const WORDS: [&str; 12] = [
         "where ",

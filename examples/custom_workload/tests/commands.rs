@@ -1,9 +1,9 @@
-//! A workload that laptime does not know, in its commands and formats.
-#![allow(clippy::unwrap_used, reason = "a test ends where it is surprised")]
+//! A custom workload in the commands and formats of laptime.
+#![allow(clippy::unwrap_used, reason = "a test panics on a surprise")]
 
 use std::process::Command;
 
-/// Runs the program in a folder; gives what it said and how it ended.
+/// Runs the program in a folder; returns its output and exit status.
 fn run(folder: &tempfile::TempDir, line: &str) -> (String, Option<i32>) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_laptime-example-custom-workload"));
     command.args(line.split(' ')).current_dir(folder.path()).env("LAPTIME_HOME", folder.path()).env("COLUMNS", "140");
@@ -19,7 +19,7 @@ fn it_is_listed_with_its_metrics() {
 }
 
 #[test]
-fn its_metrics_stand_in_every_format() {
+fn its_metrics_are_in_every_format() {
     let folder = tempfile::tempdir().unwrap();
     for format in ["text", "md", "csv", "tsv", "json", "jsonl"] {
         let (printed, status) = run(&folder, &format!("bench tokenize --kib 16 --iterations 5 --format {format}"));

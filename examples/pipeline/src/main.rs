@@ -1,4 +1,4 @@
-//! A pipeline of your own, marked with `laptime-probe` and recorded with `laptime-trace`.
+//! A program that marks its stages with `laptime-probe` and records them with `laptime-trace`.
 //!
 //! `cargo run -p laptime-example-pipeline --features profiling` writes `pipeline.pftrace` into the current folder;
 //! without the feature the same program runs without any recording code.
@@ -11,7 +11,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     #[cfg(feature = "profiling")]
     tracing::subscriber::set_global_default(laptime_probe::tracing::Subscriber::new())?;
 
-    let words = summarise("the lap time of a lap is the time that the lap iterations", 3);
+    let words = summarise("the lap time of a lap is the time that the lap takes", 3);
     assert_eq!(words, ["the", "lap", "time"]);
 
     #[cfg(feature = "profiling")]

@@ -3,7 +3,7 @@
 use laptime::bench::{
     AxisSpec, Better, Case, Cost, Device, Iteration, MetricSpec, Nanos, Prepared, ValueKind, Workload,
 };
-use laptime_pipelines::gpu::{CudaDevice, gpu, into_error};
+use laptime_pipelines::gpu::{CudaDevice, gpu};
 
 /// A GPU workload that ends in a chosen way.
 pub struct HardGpu;
@@ -22,7 +22,7 @@ impl Workload for HardGpu {
         let ends = ValueKind::OneOf(&["well", "illegal_access", "too_much_memory"]);
         let axis = |name, about, kind, default| AxisSpec { name, about, kind, default: vec![default], cost: Cost::Low };
         vec![
-            axis("number", "tells cases apart", number, 0.into()),
+            axis("number", "distinguishes cases", number, 0.into()),
             axis("end", "how an iteration ends", ends, "well".into()),
         ]
     }
@@ -48,24 +48,24 @@ impl Iteration for HardGpuIteration<'_> {
         Ok(())
     }
 
-    #[allow(unsafe_code, reason = "to lose the context is the point")]
+    #[allow(unsafe_code, reason = "the case is meant to lose the context")]
     fn run(&mut self) -> anyhow::Result<()> {
         let cuda = self.gpu.cuda();
         match self.end.as_str() {
-            // SAFETY: whatever is on the device is given up with the context, and the process with it.
-            "illegal_access" => unsafe { self.gpu.kernels()?.lose_context(cuda.stream()) }.map_err(into_error),
+            // SAFETY: everything on the device is given up with the context, and the process ends.
+            "illegal_access" => unsafe { self.gpu.kernels()?.lose_context(cuda.stream()) }?,
             "too_much_memory" => {
-                // Half of what is free fits once, and not three times.
-                let half = usize::try_from(cuda.free_memory().map_err(into_error)?.free / 2)?;
-                let held = (0..3).map(|_| cuda.allocate::<u8>(half)).collect::<Result<Vec<_>, _>>();
-                held.map(drop).map_err(into_error)
+                // Half of the free memory fits once, not three times.
+                let half = usize::try_from(cuda.free_memory()?.free / 2)?;
+                drop((0..3).map(|_| cuda.allocate::<u8>(half)).collect::<Result<Vec<_>, _>>()?);
             }
-            _ => cuda.allocate::<u8>(1 << 20).map(drop).map_err(into_error),
+            _ => drop(cuda.allocate::<u8>(1 << 20)?),
         }
+        Ok(())
     }
 
     fn readings(&mut self, _: Nanos) -> Vec<Option<f64>> {
-        // What was freed and kept for later is no loss.
+        // Freed memory that the pool keeps does not count.
         let free = self.gpu.cuda().give_back_memory().and_then(|()| self.gpu.cuda().free_memory());
         vec![free.ok().map(|memory| memory.free as f64 / f64::from(1 << 20))]
     }

@@ -1,4 +1,4 @@
-//! A program with one workload that ends in every bad way. Its cases are numbered, and what happens in one is an axis.
+//! A program whose workload fails in every possible way; an axis selects how an iteration ends.
 
 #[cfg(feature = "cuda")]
 mod gpu;
@@ -22,13 +22,13 @@ fn main() -> ExitCode {
     laptime::main_with(workloads)
 }
 
-/// Set to a number, the process kills itself at that call of a iteration.
+/// The call of an iteration at which the process kills itself.
 const KILL_AT: &str = "HARD_CASES_KILL_AT";
 
-/// Set to a number, the process that was started by hand gets Ctrl-C at that call of a iteration.
+/// The call of an iteration at which the process that a user started gets Ctrl-C.
 const INTERRUPT_AT: &str = "HARD_CASES_INTERRUPT_AT";
 
-/// Bytes that no process can have.
+/// More bytes than any process can allocate.
 const MORE_THAN_THERE_IS: usize = 1 << 60;
 
 static CALLS: AtomicU64 = AtomicU64::new(0);
@@ -50,7 +50,7 @@ impl Workload for Hard {
         vec![
             AxisSpec {
                 name: "number",
-                about: "tells cases apart",
+                about: "distinguishes cases",
                 kind: ValueKind::Int { least: 0, most: i64::MAX },
                 default: vec![0.into()],
                 cost: Cost::Low,
@@ -111,7 +111,7 @@ impl Iteration for HardIteration {
     }
 }
 
-/// As a terminal does when somebody presses Ctrl-C; a fresh process passes it on to its parent.
+/// Sends Ctrl-C like a terminal; a fresh process sends it to its parent.
 fn interrupt() {
     let is_child = std::env::var_os("LAPTIME_WORKER").is_some();
     let parent = rustix::process::getppid().filter(|_| is_child);
@@ -119,7 +119,7 @@ fn interrupt() {
     rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("both belong to the same user");
 }
 
-/// As the kernel does when memory is short: nothing of ours runs afterwards.
+/// Kills the process like the kernel does when memory is short.
 fn kill_this_process() {
     let killed = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
     killed.expect("a process may kill itself");

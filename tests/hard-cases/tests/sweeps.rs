@@ -1,5 +1,5 @@
-//! Sweeps through crashes, kills, hangs, full disks and Ctrl-C: what was finished is kept, and the rest goes on.
-#![allow(clippy::unwrap_used, reason = "a test ends where it is surprised")]
+//! Sweeps through crashes, kills, hangs, full disks and Ctrl-C: finished cases are kept, and the sweep continues.
+#![allow(clippy::unwrap_used, reason = "a test panics on a surprise")]
 
 use std::{
     os::unix::process::ExitStatusExt,
@@ -39,14 +39,14 @@ impl Place {
         read_results(&self.file()).unwrap().results
     }
 
-    /// The part of the file that ends in a whole line.
+    /// The file up to its last complete line.
     fn whole_lines(&self) -> Vec<u8> {
         let bytes = self.bytes();
         let end = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
         bytes[..end].to_vec()
     }
 
-    /// Goes on with the run and checks that all 20 cases are there, those finished before untouched.
+    /// Resumes the run and checks that it has all 20 cases, and that finished ones are unchanged.
     fn resume(&self, point: &str) {
         let before = self.whole_lines();
         let resumed = self.run("bench --resume run --format jsonl");
@@ -75,7 +75,7 @@ fn outcomes(place: &Place) -> Vec<(String, String)> {
 
 const SWEEP: &str = "bench hard --number 0-19+1 --iterations 3 --warmup 0 --out run --format jsonl";
 
-/// Numbers that look random and are always the same.
+/// Reproducible random numbers.
 fn seeded(count: usize, below: u64) -> Vec<u64> {
     let mut state = 20_261_115_u64;
     let draw = || {
@@ -86,7 +86,7 @@ fn seeded(count: usize, below: u64) -> Vec<u64> {
 }
 
 #[test]
-fn a_kill_at_any_iteration_loses_no_finished_case_and_the_rest_goes_on() {
+fn a_kill_at_any_iteration_loses_no_finished_case_and_can_be_resumed() {
     for call in seeded(10, 60).into_iter().map(|call| call + 1) {
         let place = Place::new();
         let killed = place.command(SWEEP).env("HARD_CASES_KILL_AT", call.to_string()).output().unwrap();
@@ -98,7 +98,7 @@ fn a_kill_at_any_iteration_loses_no_finished_case_and_the_rest_goes_on() {
     }
 }
 
-/// Runs the sweep in a shell that lets files grow to so many blocks of 512 bytes.
+/// Runs the sweep in a shell with a limit on the size of files, in blocks of 512 bytes.
 fn limited(place: &Place, before: &str, blocks: u64) -> Output {
     let program = env!("CARGO_BIN_EXE_laptime-hard-cases");
     let script = format!("{before} ulimit -c 0; ulimit -f {blocks}; exec \"$0\" {SWEEP}");
@@ -108,7 +108,7 @@ fn limited(place: &Place, before: &str, blocks: u64) -> Output {
 }
 
 #[test]
-fn a_kill_at_any_byte_of_the_results_loses_no_finished_case_and_the_rest_goes_on() {
+fn a_kill_at_any_byte_of_the_results_loses_no_finished_case_and_can_be_resumed() {
     for blocks in seeded(10, 7).into_iter().map(|block| block + 5) {
         let place = Place::new();
         let killed = limited(&place, "", blocks);
@@ -119,20 +119,20 @@ fn a_kill_at_any_byte_of_the_results_loses_no_finished_case_and_the_rest_goes_on
 }
 
 #[test]
-fn a_full_disk_is_one_error_and_the_finished_cases_stay() {
+fn a_full_disk_is_an_error_and_keeps_finished_cases() {
     let place = Place::new();
     let full = limited(&place, "trap '' XFSZ;", 9);
     let message = err(&full);
     assert_eq!(full.status.code(), Some(2), "{message}");
     assert_eq!(message.matches("error: ").count(), 1, "{message}");
     assert!(message.contains("cannot write `run/results.jsonl`") && message.contains("--resume"), "{message}");
-    assert_eq!(place.bytes(), place.whole_lines(), "what was written of the last line is cut off");
+    assert_eq!(place.bytes(), place.whole_lines(), "a partial last line is cut off");
     assert!(!place.results().is_empty());
     place.resume("a full disk");
 }
 
 #[test]
-fn in_a_process_of_its_own_every_bad_end_is_a_row_and_the_sweep_goes_on() {
+fn with_isolation_every_failure_is_a_row_and_the_sweep_continues() {
     let place = Place::new();
     let ends = "error,wrong,panic,abort,exit,kill,memory,noise,well";
     let swept = place.run(&format!("bench hard --end {ends} --iterations 2 --warmup 0 --isolate --out run"));
@@ -159,7 +159,7 @@ fn in_a_process_of_its_own_every_bad_end_is_a_row_and_the_sweep_goes_on() {
 }
 
 #[test]
-fn memory_that_ends_in_this_process_is_an_error_and_finished_cases_stay() {
+fn out_of_memory_in_this_process_is_an_error_and_keeps_finished_cases() {
     let place = Place::new();
     let swept = place.run("bench hard --end well,memory --iterations 2 --warmup 0 --out run");
     assert_eq!(swept.status.code(), Some(2), "{}", err(&swept));
@@ -169,13 +169,13 @@ fn memory_that_ends_in_this_process_is_an_error_and_finished_cases_stay() {
         err(&swept)
     );
     assert_eq!(outcomes(&place), [("well".to_owned(), "measured".to_owned())]);
-    // Any other abort is still one.
+    // Other aborts still abort.
     let aborted = place.run("bench hard --end abort --iterations 2 --warmup 0 --out other");
     assert_eq!(aborted.status.signal(), Some(6), "{}", err(&aborted));
 }
 
 #[test]
-fn a_hang_is_given_up_when_its_time_is_over() {
+fn a_hang_ends_at_its_timeout() {
     let place = Place::new();
     let swept = place.run("bench hard --end hang --iterations 2 --warmup 0 --timeout 100ms --out run");
     assert_eq!(swept.status.code(), Some(1), "{}", err(&swept));
@@ -183,7 +183,7 @@ fn a_hang_is_given_up_when_its_time_is_over() {
 }
 
 #[test]
-fn in_one_process_errors_and_panics_are_rows_too() {
+fn without_isolation_errors_and_panics_are_rows() {
     let place = Place::new();
     let swept = place.run("bench hard --end error,panic,well --iterations 2 --warmup 0 --out run");
     assert_eq!(swept.status.code(), Some(1));
@@ -193,7 +193,7 @@ fn in_one_process_errors_and_panics_are_rows_too() {
 }
 
 #[test]
-fn what_a_workload_prints_in_this_process_stays_out_of_the_answer() {
+fn output_of_a_workload_does_not_mix_with_the_results() {
     let place = Place::new();
     let swept = place.run("bench hard --end noise --iterations 2 --warmup 0 --out run --format csv");
     let out = String::from_utf8(swept.stdout.clone()).unwrap();
@@ -202,7 +202,7 @@ fn what_a_workload_prints_in_this_process_stays_out_of_the_answer() {
 }
 
 #[test]
-fn a_dry_run_of_a_stopped_run_shows_what_is_left_and_measures_nothing() {
+fn a_dry_run_of_a_stopped_run_shows_the_remaining_cases() {
     let place = Place::new();
     let killed = place.command(SWEEP).env("HARD_CASES_KILL_AT", "55").output().unwrap();
     assert_eq!(killed.status.signal(), Some(9));
@@ -213,7 +213,7 @@ fn a_dry_run_of_a_stopped_run_shows_what_is_left_and_measures_nothing() {
 }
 
 #[test]
-fn a_program_of_another_name_reports_unknown_axes_in_the_same_words() {
+fn a_program_of_another_name_reports_unknown_axes_with_its_name() {
     let message = err(&Place::new().run("bench hard --nubmer 1"));
     assert!(
         message.contains("error: workload `hard` has no axis `nubmer`") && message.contains("did you mean `number`?"),
@@ -236,7 +236,7 @@ fn runs_are_fresh_processes_and_a_dead_one_is_replaced() {
     assert_eq!(results, [one(0), one(1)].concat());
 }
 
-/// The second case would go on for ever.
+/// The second case would never end.
 const ENDLESS: &str = "bench hard --end error,well --iterations 1000000000 --warmup 0 --out run";
 
 #[test]

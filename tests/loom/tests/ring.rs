@@ -1,4 +1,4 @@
-//! The hand-over between a recording thread and the writer, under every order that the memory model allows.
+//! The ring between a recording thread and the writer, in every order that the memory model allows.
 //!
 //! `RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test -p laptime-loom --release`. The ring is included as a file
 //! and uses loom's atomics.
@@ -30,7 +30,7 @@ fn write(ring: &Ring, words: &[u64]) {
     push.publish();
 }
 
-/// An event of three words that belong together.
+/// An event of three words.
 fn event(number: u64) -> [u64; 3] {
     [number, number + 100, number + 200]
 }
@@ -48,7 +48,7 @@ fn take_all(ring: &Ring, recording: thread::JoinHandle<()>, takes: usize) -> Vec
 }
 
 #[test]
-fn events_come_whole_once_and_in_order_and_the_lost_are_counted() {
+fn events_arrive_whole_once_and_in_order_and_drops_are_counted() {
     loom::model(|| {
         const EVENTS: u64 = 5;
         let ring = Arc::new(Ring::new(8));
@@ -61,13 +61,13 @@ fn events_come_whole_once_and_in_order_and_the_lost_are_counted() {
         let words = take_all(&ring, recording, 2);
         let numbers: Vec<u64> = words.chunks(3).map(|words| words[0]).collect();
         assert!(words.chunks(3).all(|words| words == event(words[0])), "no event is torn: {words:?}");
-        assert!(numbers.is_sorted_by(|earlier, later| earlier < later), "none is doubled: {numbers:?}");
+        assert!(numbers.is_sorted_by(|earlier, later| earlier < later), "no event is read twice: {numbers:?}");
         assert_eq!(numbers.len() as u64 + ring.lost(), EVENTS);
     });
 }
 
 #[test]
-fn an_exit_finds_its_room_whatever_is_lost() {
+fn an_exit_always_fits() {
     loom::model(|| {
         const SPANS: u64 = 5;
         let ring = Arc::new(Ring::new(8));
@@ -83,7 +83,7 @@ fn an_exit_finds_its_room_whatever_is_lost() {
                 producer.release(1);
                 write(&producer, &[number + 100]);
             }
-            // Space for the word with which a thread exits is reserved from the start.
+            // Space for the last word of a thread is reserved from the start.
             write(&producer, &[100]);
         });
         let mut words = Vec::new();
@@ -92,14 +92,14 @@ fn an_exit_finds_its_room_whatever_is_lost() {
         ring.take(&mut words);
         let entries: Vec<u64> = words.iter().copied().filter(|word| *word < 100).collect();
         let exits: Vec<u64> = words.iter().rev().copied().filter(|word| *word > 100).map(|word| word - 100).collect();
-        assert_eq!(entries, exits, "each span that was entered was left: {words:?}");
+        assert_eq!(entries, exits, "every entry has its exit: {words:?}");
         assert_eq!(words.last(), Some(&100));
         assert_eq!(entries.len() as u64 + ring.lost(), SPANS);
     });
 }
 
 #[test]
-fn a_thread_is_seen_to_have_left_only_with_all_it_wrote() {
+fn an_exited_thread_is_seen_only_with_all_its_words() {
     loom::model(|| {
         let ring = Arc::new(Ring::new(8));
         let producer = Arc::clone(&ring);

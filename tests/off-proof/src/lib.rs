@@ -1,6 +1,6 @@
-//! One function, with marks and without: when recording is compiled out, both are the same instructions.
+//! A function with and without marks; with recording compiled out, both compile to the same instructions.
 //!
-//! `crates/probe/tests/off.rs` compiles this crate with the feature `marked` and without it and compares.
+//! `crates/probe/tests/off.rs` compiles this crate with and without the feature `marked` and compares.
 
 #[cfg(feature = "marked")]
 use laptime_probe::{Lane, lap, mark, stage, sync_point, value};

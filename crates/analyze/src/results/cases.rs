@@ -264,7 +264,7 @@ impl Course {
     fn add_steadiness(&mut self, iterations: &[f64], steady: Steady) {
         match steadiness(iterations) {
             _ if steady == Steady::NotReached => self.unsteady += 1,
-            Ok(Steadiness::NoSteadyState(_)) => self.unsteady += 1,
+            Ok(Steadiness::NoSteadyState) => self.unsteady += 1,
             Ok(Steadiness::SlowDown(from)) => {
                 let share = from.level / from.before - 1.0;
                 if share.is_finite() && share > self.slow_down.unwrap_or(0.0) {

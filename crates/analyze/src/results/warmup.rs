@@ -173,7 +173,7 @@ fn described(found: Steadiness) -> (Answer, Option<f64>) {
         Steadiness::Flat { level } => (Answer::Flat, Some(level)),
         Steadiness::WarmUp(from) => (Answer::WarmUp, Some(from.level)),
         Steadiness::SlowDown(from) => (Answer::SlowDown, Some(from.level)),
-        Steadiness::NoSteadyState(_) => (Answer::NoSteadyState, None),
+        Steadiness::NoSteadyState => (Answer::NoSteadyState, None),
         Steadiness::TooShort => (Answer::TooShort, None),
     }
 }

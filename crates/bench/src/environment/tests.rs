@@ -41,7 +41,7 @@ const BARE_METAL: [(&str, &str); 20] = [
 ];
 
 #[test]
-fn bare_metal_says_what_it_is() {
+fn a_physical_machine_is_described() {
     let (_folder, linux) = machine(BARE_METAL);
     let expected = Machine {
         cpu: Some("AMD Ryzen 7".into()),
@@ -62,7 +62,7 @@ fn bare_metal_says_what_it_is() {
 }
 
 #[test]
-fn governors_that_differ_are_mixed_and_only_those_of_allowed_processors_count() {
+fn different_governors_of_allowed_cpus_are_mixed() {
     let other = ("sys/devices/system/cpu/cpu2/cpufreq/scaling_governor", "performance\n");
     let narrow = ("proc/self/status", "Cpus_allowed_list:\t2\n");
     let governor = |more: &[(&'static str, &'static str)]| {
@@ -74,7 +74,7 @@ fn governors_that_differ_are_mixed_and_only_those_of_allowed_processors_count() 
 }
 
 #[test]
-fn turbo_that_is_forbidden_is_no_boost() {
+fn disabled_turbo_is_no_boost() {
     let boost = |no_turbo| {
         let (_folder, linux) = machine([("sys/devices/system/cpu/intel_pstate/no_turbo", no_turbo)]);
         linux.machine(1).boost
@@ -83,7 +83,7 @@ fn turbo_that_is_forbidden_is_no_boost() {
 }
 
 #[test]
-fn a_guest_is_named_by_its_firmware_or_by_xen_or_not_at_all() {
+fn a_virtual_machine_is_named_by_its_firmware_or_by_xen() {
     let flags = ("proc/cpuinfo", "flags\t\t: fpu hypervisor\n");
     let named = |files: &[(&str, &str)]| {
         let (_folder, linux) = machine(files.iter().copied());
@@ -98,7 +98,7 @@ fn a_guest_is_named_by_its_firmware_or_by_xen_or_not_at_all() {
 }
 
 #[test]
-fn the_least_limit_of_a_container_and_the_groups_around_it_counts() {
+fn the_lowest_limit_of_nested_control_groups_applies() {
     let (_folder, linux) = machine([
         ("proc/self/cgroup", "0::/pod/box\n"),
         ("proc/meminfo", "MemTotal: 4000 kB\nMemAvailable: 3000 kB\n"),
@@ -115,7 +115,7 @@ fn the_least_limit_of_a_container_and_the_groups_around_it_counts() {
 }
 
 #[test]
-fn limits_of_the_first_version_of_control_groups_count_too() {
+fn limits_of_control_groups_version_1_apply() {
     let (_folder, linux) = machine([
         ("proc/self/cgroup", "4:memory:/not/seen/here\n3:cpu,cpuacct:/\n0::/\n"),
         ("proc/meminfo", "MemTotal: 4000 kB\n"),
@@ -143,7 +143,7 @@ fn no_limit_is_none() {
 }
 
 #[test]
-fn the_driver_of_nvidia_reports_gpus() {
+fn the_nvidia_driver_reports_gpus() {
     let version =
         "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build  (dvs)\nGCC version:\n";
     let (_folder, linux) = machine([
@@ -156,14 +156,14 @@ fn the_driver_of_nvidia_reports_gpus() {
 }
 
 #[test]
-fn of_a_machine_that_says_nothing_nothing_is_known() {
+fn without_files_everything_is_unknown() {
     let (_folder, linux) = machine([]);
     let nothing = Machine { cpus: 3, os: std::env::consts::OS.into(), ..Machine::default() };
     assert_eq!(linux.machine(3), nothing);
     assert_eq!((linux.load(), linux.available_bytes(), linux.steal()), (None, None, None));
 }
 
-/// Every file that is read, except those in folders whose name has to be discovered.
+/// Every file that is read, except those in folders with unknown names.
 const READ: [&str; 22] = [
     "proc/cpuinfo",
     "proc/self/status",
@@ -190,7 +190,7 @@ const READ: [&str; 22] = [
 ];
 
 #[test]
-fn garbage_is_no_number_and_no_panic() {
+fn unexpected_content_is_unknown() {
     for garbage in
         ["", "\n", "\0\0", ":", "-", "::::\n0::/../..\n", "99999999999999999999K", "nan inf -1", "cpu  1 2\n"]
     {
@@ -205,7 +205,7 @@ fn garbage_is_no_number_and_no_panic() {
 }
 
 #[test]
-fn bytes_that_are_no_text_mean_that_nothing_is_known() {
+fn files_that_are_not_utf8_are_unknown() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::create_dir_all(folder.path().join("proc/sys/kernel")).unwrap();
     std::fs::write(folder.path().join("proc/sys/kernel/osrelease"), [0xff, 0xfe]).unwrap();
@@ -213,7 +213,7 @@ fn bytes_that_are_no_text_mean_that_nothing_is_known() {
 }
 
 #[test]
-fn lists_of_processors_that_cannot_be_are_not_believed() {
+fn impossible_cpu_lists_are_refused() {
     for list in ["0-4294967295", "5-2", "0-", "a", "0,,1"] {
         let status = format!("Cpus_allowed_list:\t{list}\n");
         let (_folder, linux) = machine([("proc/self/status", status.as_str())]);
@@ -222,7 +222,7 @@ fn lists_of_processors_that_cannot_be_are_not_believed() {
 }
 
 #[test]
-fn this_machine_is_gathered_and_the_program_named() {
+fn this_machine_and_this_program_are_described() {
     let build = Build { binary: super::binary_fingerprint(), ..Build::default() };
     assert_eq!(build.binary.as_ref().map(String::len), Some(16));
     let gathered: Environment = super::gather(build.clone());

@@ -3,9 +3,11 @@
 use laptime_bench::{Alias, AxisSpec, ValueKind::*};
 use laptime_models::attention::Kind;
 
-use crate::axis::{ABOUT_THREADS, AUTO, DTYPES, SEED, THREADS, axes, default_threads, from};
+use crate::axis::{
+    ABOUT_THREADS, AUTO, DTYPES, SEED, THREADS, axes, default_threads, dtype_words, from, length_aliases, names, words,
+};
 
-/// The name of a pattern with other sizes than the named ones.
+/// The name of a pattern with sizes of its own.
 pub const CUSTOM: &str = "custom";
 
 const PATTERNS: &[&str] = &["tiny", "small", "medium", CUSTOM];
@@ -14,7 +16,7 @@ pub const BUILT_IN: &str = "built-in";
 /// The longest sequence that layouts support.
 const MOST_TOKENS: i64 = (1 << 21) - 1;
 
-/// The axes. Kinds change most often, so that what is compared is measured side by side.
+/// The axes. Kinds change most often, so that compared cases run one after the other.
 pub fn axes() -> Vec<AxisSpec> {
     let of_inputs = axes! {
         "attention", OneOf(Kind::WORDS), ["dense", "sparse"], Low,
@@ -37,7 +39,7 @@ pub fn axes() -> Vec<AxisSpec> {
     [of_inputs, pattern_axes(), rest].concat()
 }
 
-/// The axes of a pattern, which `model` has too.
+/// The axes of a pattern, shared with `model`.
 pub fn pattern_axes() -> Vec<AxisSpec> {
     axes! {
         "pattern", OneOf(PATTERNS), ["small"], Middle,
@@ -45,42 +47,31 @@ pub fn pattern_axes() -> Vec<AxisSpec> {
         "window", from(0), [512], Middle,
             "window around a token, half of it before the token; by default that of the pattern";
         "global", from(0), [64], Middle,
-            "tokens at the beginning that attend to all and are attended by all; by default that of the pattern";
+            "leading tokens that attend to all tokens and are attended to by all; by default that of the pattern";
         "random", from(0), [32], Middle, "random columns per token; by default that of the pattern";
         "random_per", OneOf(&["block", "row"]), ["block"], Middle,
             "block: 64 tokens share their random columns; row: each token has its own, as in Nano XYZ";
     }
 }
 
-pub const PATTERN_ALIASES: &[Alias] = &[
-    Alias::of_axis("patterns", "pattern"),
-    Alias::of_axis("window_size", "window"),
-    Alias::of_axis("global_tokens", "global"),
-    Alias::of_axis("random_tokens", "random"),
-    Alias::of_values("shared", "random_per", "block"),
-    Alias::of_values("per-block", "random_per", "block"),
-    Alias::of_values("per-row", "random_per", "row"),
-    Alias::of_values("sliding_window", "attention", "sliding-window"),
-    Alias::of_values("block_sparse", "attention", "block-sparse"),
-    Alias::of_values("dca", "attention", "sparse"),
-];
-
 /// Aliases, among them the names of Nano XYZ.
-pub const ALIASES: &[Alias] = &[
-    Alias::of_axis("attention_type", "attention"),
-    Alias::of_axis("attention_types", "attention"),
-    Alias::of_axis("seq_lens", "seq_len"),
-    Alias::of_axis("context_length", "seq_len"),
-    Alias::of_axis("context_lengths", "seq_len"),
-    Alias::of_axis("batch_sizes", "batch_size"),
-    Alias::of_axis("n_heads", "heads"),
-    Alias::switch("no_causal", "causal", "false"),
-    Alias::of_values("small", "seq_len", "256,512"),
-    Alias::of_values("medium", "seq_len", "1024,2048"),
-    Alias::of_values("large", "seq_len", "4096,8192"),
-    Alias::of_values("float32", "dtype", "f32"),
-    Alias::of_values("fp32", "dtype", "f32"),
-    Alias::of_values("bfloat16", "dtype", "bf16"),
-    Alias::of_values("float16", "dtype", "f16"),
-    Alias::of_values("fp16", "dtype", "f16"),
-];
+pub fn aliases() -> Vec<Alias> {
+    [
+        names("attention", &["attention_type", "attention_types"]),
+        length_aliases(),
+        names("batch_size", &["batch_sizes"]),
+        names("heads", &["n_heads"]),
+        names("pattern", &["patterns"]),
+        names("window", &["window_size"]),
+        names("global", &["global_tokens"]),
+        names("random", &["random_tokens"]),
+        vec![Alias::switch("no_causal", "causal", "false")],
+        words("random_per", &[("shared", "block"), ("per-block", "block"), ("per-row", "row")]),
+        words(
+            "attention",
+            &[("sliding_window", "sliding-window"), ("block_sparse", "block-sparse"), ("dca", "sparse")],
+        ),
+        dtype_words(),
+    ]
+    .concat()
+}

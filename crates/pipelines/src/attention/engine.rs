@@ -1,21 +1,21 @@
-//! The attention engine of a device.
+//! Attention on a device.
 
 use laptime_bench::Device;
 use laptime_models::Marks;
 use laptime_models::attention::{self, CPU_TILING, CpuAttention, Kept, Kind, Layout, Sampled};
 
 use super::plan::Spec;
-use crate::backend::{if_gpu, into_error, marks};
+use crate::backend::{if_gpu, marks};
 
 /// Prepared attention on a device.
 pub trait Engine {
-    /// Builds the pattern again and drops the old one.
+    /// Rebuilds the pattern.
     fn build(&mut self, kept: &Kept) -> anyhow::Result<Built>;
 
-    /// Runs attention once. The device may still be working when it returns.
+    /// Runs attention once, without waiting for the device.
     fn attend(&mut self) -> anyhow::Result<()>;
 
-    /// The result, by its rows. Waits for the device.
+    /// Waits for the device and returns a lookup of rows of the result.
     fn result(&mut self) -> anyhow::Result<Box<dyn Fn(Sampled) -> Vec<f32> + Sync + '_>>;
 
     fn kernel(&self) -> String;
@@ -32,7 +32,7 @@ pub struct Built {
 }
 
 impl Built {
-    /// For stored scores there is nothing to build.
+    /// Naive attention has no pattern to build.
     pub fn naive(kept: &Kept, length: usize) -> Self {
         let executed = (length as u64).saturating_mul(length as u64);
         Self { connections: kept.allowed(length), executed, bytes: 0 }
@@ -66,7 +66,7 @@ struct OnCpu {
 impl OnCpu {
     fn new(spec: &Spec, marks: Marks) -> anyhow::Result<Self> {
         let Spec { kind, inputs, kept, threads } = spec;
-        let attention = attention::cpu_attention(inputs, *threads, *kind == Kind::Naive).map_err(into_error)?;
+        let attention = attention::cpu_attention(inputs, *threads, *kind == Kind::Naive)?;
         let (length, is_causal) = (inputs.sizes.length, kept.rule().is_causal);
         Ok(Self { attention, kind: *kind, length, is_causal, layout: None, marks })
     }
@@ -77,7 +77,7 @@ impl Engine for OnCpu {
         if self.kind == Kind::Naive {
             return Ok(Built::naive(kept, self.length));
         }
-        // The calls never overlap.
+        // Frees the old layout first.
         self.layout = None;
         let layout = self.layout.insert(Layout::build(kept, self.length, CPU_TILING));
         let executed = attention::executed(layout);

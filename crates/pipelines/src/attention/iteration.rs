@@ -1,4 +1,4 @@
-//! Prepared attention as an iteration.
+//! Iterations of attention.
 
 use anyhow::ensure;
 use laptime_bench::{AxisValue, Device, Fact, Iteration, Nanos, Work};
@@ -9,7 +9,7 @@ use super::engine::{Built, Engine, make};
 use super::plan::Spec;
 use crate::request::fact;
 
-/// The pattern is built again before iterations until the builds have taken this long in total, to get their spread.
+/// The pattern is rebuilt before iterations until builds have taken this long in total, so that `build_ms` has a spread.
 const BUILDING_NS: u64 = 300_000_000;
 
 pub struct AttentionIteration<'a> {

@@ -1,4 +1,4 @@
-//! A case of `attention`, read, and the cases of a request: a pattern's name gives missing sizes, and sizes give the name.
+//! Parsed cases of `attention`, and the cases of a request: a named pattern has default sizes, and sizes have a name.
 
 use std::path::Path;
 
@@ -28,7 +28,7 @@ pub fn settle(aliases: &[Alias], given: &[Given]) -> Result<Plan, PlanError> {
         cases.extend(plan.cases().into_iter().map(|case| with_pattern_name(&with_heads(&case, &given))));
         refuse_too_many(cases.len() as u128)?;
     }
-    // Patterns with the same sizes are one.
+    // Patterns of equal sizes are the same.
     let mut seen = std::collections::HashSet::new();
     cases.retain(|case| seen.insert(case.to_string()));
     Plan::of_cases(axes(), cases)
@@ -51,7 +51,7 @@ pub fn of_pattern(mut axes: Vec<AxisSpec>, pattern: &str) -> Vec<AxisSpec> {
     axes
 }
 
-/// The number of key heads, by default that of query heads.
+/// Defaults the number of key heads to that of query heads.
 fn with_heads(case: &Case, given: &[Given]) -> Case {
     match case.get("heads") {
         Some(heads) if !is_given(given, "kv_heads") => case.with("kv_heads", heads.clone()),
@@ -114,7 +114,7 @@ impl Spec {
         sizes.refusal().or_else(|| self.kept.refusal(sizes.length))
     }
 
-    /// The work of an iteration that keeps this many pairs of a head.
+    /// The work of an iteration with this number of kept pairs per head.
     pub fn work(&self, connections: u64) -> Work {
         let (sizes, dtype) = (self.inputs.sizes, self.inputs.dtype);
         let (flops, bytes) = (sizes.flops(connections), sizes.bytes(dtype));

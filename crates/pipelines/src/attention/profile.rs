@@ -1,4 +1,4 @@
-//! What `attention` adds to the commands: the profile of Nano XYZ and the lines that it prints.
+//! The extras of `attention`: the profile of Nano XYZ and its output.
 
 use std::io::Write;
 
@@ -107,7 +107,7 @@ fn figures(case: &CaseFigures, measured: &MeasuredFigures, add: &mut impl FnMut(
     }
 }
 
-/// What Nano XYZ prints: one line per kind of attention, grouped by sequence length.
+/// The output of Nano XYZ: one line per kind of attention, grouped by sequence length.
 fn lines(answer: &Cases) -> Vec<String> {
     let mut lines = Vec::new();
     let mut last = String::new();

@@ -33,7 +33,7 @@ fn cases(line: &str, axes: &str) -> Vec<String> {
 }
 
 #[test]
-fn kinds_of_a_length_follow_one_another() {
+fn kinds_alternate_within_a_length() {
     let line = "--seq_lens 1024 512 --attention_types dense sparse --batch_size 1 4";
     let expected = [
         "1024 1 dense",
@@ -50,7 +50,7 @@ fn kinds_of_a_length_follow_one_another() {
 }
 
 #[test]
-fn a_pattern_is_named_or_numbered_and_numbers_are_named() {
+fn patterns_have_names_and_sizes_for_each_other() {
     let numbers = "pattern window global random";
     let line = "--attention sparse --seq-lens 64";
     assert_eq!(cases(line, numbers), ["small 512 64 32"]);
@@ -64,7 +64,7 @@ fn a_pattern_is_named_or_numbered_and_numbers_are_named() {
 }
 
 #[test]
-fn other_names_mean_the_same() {
+fn aliases_mean_the_same() {
     let line = "--attention sliding_window dca --seq-lens small --random-per per-row --no-causal --dtype float32";
     let axes = "attention seq_len random_per causal dtype";
     let expected = ["sliding-window 256 row false f32", "sparse 256 row false f32"];
@@ -74,7 +74,7 @@ fn other_names_mean_the_same() {
 }
 
 #[test]
-fn a_mask_that_cannot_be_read_or_is_not_looked_at_is_refused() {
+fn an_unreadable_or_unused_mask_is_refused() {
     let refused = |line: &str| settled(line).unwrap_err().to_string();
     assert_eq!(refused("--block-mask m.txt"), "the mask `m.txt` applies to no requested attention");
     let missing = refused("--attention block-sparse --block-mask nowhere.txt");
@@ -96,12 +96,12 @@ fn ready(line: &str, act: impl FnOnce(&mut dyn Iteration)) {
     match Attention.prepare(&case(line), &Simulated::new()).unwrap() {
         Prepared::Ready(mut iteration) => act(&mut *iteration),
         Prepared::DoesNotApply(reason) => panic!("{reason}"),
-        Prepared::DoesNotFit { .. } => panic!("there is memory without end"),
+        Prepared::DoesNotFit { .. } => panic!("memory is unlimited"),
     }
 }
 
 #[test]
-fn the_number_type_is_that_of_the_device() {
+fn the_default_dtype_depends_on_the_device() {
     let plain = &settled("--attention dense --seq-lens 8").unwrap()[0];
     assert_eq!(plain.text("dtype").unwrap(), "auto");
     let on_cpu = Attention.on_device(plain, &Simulated::new());
@@ -111,7 +111,7 @@ fn the_number_type_is_that_of_the_device() {
 }
 
 #[test]
-fn every_kind_is_right_and_tells_what_it_left_out() {
+fn every_kind_is_correct_and_reports_its_sparsity() {
     for kind in ["naive", "dense", "sparse", "sliding-window", "block-sparse"] {
         for rest in ["", "--no-causal", "--kv-heads 2 --dtype bf16", "--random-per row --batch-size 2"] {
             let line = format!("--attention {kind} --seq-lens 600 --window 20 --global 4 --random 5 {rest}");
@@ -133,7 +133,7 @@ fn every_kind_is_right_and_tells_what_it_left_out() {
 }
 
 #[test]
-fn work_and_facts_are_counted_from_what_is_kept() {
+fn work_and_facts_count_the_kept_pairs() {
     ready("--attention dense", |iteration| {
         let work = iteration.work().unwrap();
         assert_eq!((work.flops, work.bytes), (4 * 4 * 16 * 200 * 201 / 2, 4 * 4 * 200 * 4 * 16));
@@ -141,7 +141,7 @@ fn work_and_facts_are_counted_from_what_is_kept() {
         let fact = |name: &str| iteration.facts().into_iter().find(|fact| fact.name == name).unwrap().value;
         assert_eq!(fact("connections"), AxisValue::Int(200 * 201 / 2));
         assert_eq!(fact("dense_flops"), AxisValue::Int(work.flops as i64));
-        // Whole tiles up to the diagonal, and of the last eight rows the end.
+        // Whole tiles up to the diagonal, and the end of the last eight rows.
         let executed = 64 * 64 * 6 + 8 * 200;
         assert_eq!(fact("executed_pairs"), AxisValue::Int(executed));
         assert_eq!(fact("flops"), AxisValue::Int(4 * 4 * 16 * executed));
@@ -153,7 +153,7 @@ fn work_and_facts_are_counted_from_what_is_kept() {
 }
 
 #[test]
-fn what_makes_no_sense_does_not_apply() {
+fn invalid_cases_do_not_apply() {
     let refusal = |line: &str| match Attention.prepare(&case(line), &Simulated::new()).unwrap() {
         Prepared::DoesNotApply(reason) => reason,
         _ => panic!("{line} applies"),
@@ -170,7 +170,7 @@ fn what_makes_no_sense_does_not_apply() {
 }
 
 #[test]
-fn scores_that_do_not_fit_are_told_before_anything_is_allocated() {
+fn scores_that_do_not_fit_are_reported_before_anything_is_allocated() {
     let device = Simulated::with_memory(1 << 30);
     let prepare = |line: &str| Attention.prepare(&case(line), &device).unwrap();
     let length = "--seq-lens 32768";
@@ -215,7 +215,7 @@ impl Engine for Wrong<'_> {
 }
 
 #[test]
-fn a_wrong_result_is_refused_with_its_place() {
+fn a_wrong_result_is_refused_with_its_position() {
     let device = Simulated::new();
     let spec = Spec::of(&case("--attention sparse")).unwrap();
     let engine = Wrong(make(&spec, &device).unwrap());

@@ -1,4 +1,4 @@
-//! What `c2c` adds to a profile: the files of the C2C profiler and a summary.
+//! The extras of `c2c`: the files of the C2C profiler and a summary of a profile.
 
 use std::path::{Path, PathBuf};
 use std::{fmt::Write as _, fs::OpenOptions, io::Write};
@@ -12,20 +12,21 @@ use laptime_trace::{KernelRecords, Nanos, Trace, format::write_whole};
 use serde_json::{Value, json};
 
 use super::CacheToCache;
+use crate::cpu::CPU;
 use crate::extras::files::count;
 use crate::extras::{COMPAT, COMPAT_FILES, Command, Context, Extras, FlagSpec, ProfiledCase, Written};
 
 pub const TABLE_FILE: &str = "demo_timing_data.tsv";
 pub const RECORDS_FILE: &str = "demo_timing_data.jsonl";
 
-/// The trace of the pass that shows every operation.
+/// The trace of an iteration with all operations.
 pub const TRACE_FILE: &str = "demo_profiler_trace.json";
 
-/// The operations that took longest in it.
+/// The longest operations of that trace.
 pub const STATS_FILE: &str = "demo_profiler_stats.json";
 const MOST_OPERATIONS: usize = 10;
 
-/// What the files and the summary are computed from.
+/// The input of the files and the summary.
 pub struct Recording<'a> {
     pub case: &'a Case,
     pub measured: &'a Measured,
@@ -33,7 +34,7 @@ pub struct Recording<'a> {
     /// The work of each stage; all decode steps count as one stage.
     pub work: Vec<(&'static str, Work)>,
     pub peaks: Option<&'a Peaks>,
-    /// Whether stages are host times that do not wait for the device.
+    /// Whether stages have host times without syncs, which are not times of the work.
     pub is_queued: bool,
 }
 
@@ -66,7 +67,7 @@ impl Recording<'_> {
     fn record(&self, iteration: &JoinedStages, calls: u64) -> Value {
         let total = |times: &[Nanos]| json!((!times.is_empty()).then(|| rounded(ms(sum(times)))));
         let projector = sum(&iteration.projector);
-        // The C2C profiler has the same steps twice: in seconds and in milliseconds.
+        // The C2C profiler writes steps twice: in seconds and in milliseconds.
         let seconds: Vec<f64> = iteration.steps.iter().map(|step| (step.0 as f64 / 100.0).round() / 1e7).collect();
         let steps: Vec<f64> = iteration.steps.iter().map(|step| rounded(ms(*step))).collect();
         json!({
@@ -91,7 +92,7 @@ impl Recording<'_> {
     }
 }
 
-/// The table of the C2C profiler: its six rows in its order, then ours, then every decode step.
+/// The table of the C2C profiler: its six rows in its order, then our additional ones, then every decode step.
 fn table(iteration: &JoinedStages, calls: u64) -> String {
     let mut text = "Stage\tTime(ms)\tCount\tAvg(ms)\tTotal(ms)\n".to_owned();
     let row = |text: &mut String, name: &str, first: f64, count: u64, total: f64| {
@@ -108,7 +109,7 @@ fn table(iteration: &JoinedStages, calls: u64) -> String {
     stage(&mut text, "Teacher Model Prefill (computation)", &iteration.teacher_prefill);
     if calls > 0 && !iteration.projector.is_empty() {
         let total = ms(sum(&iteration.projector));
-        // Layers that are computed together have no separate times.
+        // Batched layers have no separate times.
         let of_first = &iteration.paths[..iteration.paths.len().min(2)];
         let first = if of_first.is_empty() { total / calls as f64 } else { ms(sum(of_first)) };
         row(&mut text, "Projector (KV projection)", first, calls, total);
@@ -123,7 +124,7 @@ fn table(iteration: &JoinedStages, calls: u64) -> String {
     text
 }
 
-/// The operations that took longest on the host and on the device.
+/// The longest operations on the host and on the device.
 fn stats(top: &Top) -> Value {
     let time = |nanos: Nanos| rounded(ms(nanos));
     let host = |one: &Operation| json!({ "name": one.name, "cpu_time_ms": time(one.own), "cuda_time_ms": one.launched_own.map(time), "count": one.count });
@@ -155,7 +156,7 @@ pub fn ms(nanos: Nanos) -> f64 {
     nanos.0 as f64 / 1e6
 }
 
-/// Rounds to a tenth of a microsecond, as in the table.
+/// Rounds to a tenth of a microsecond, as the table does.
 fn rounded(ms: f64) -> f64 {
     (ms * 1e4).round() / 1e4
 }
@@ -168,10 +169,7 @@ pub fn average(times: &[Nanos]) -> Option<f64> {
     total(times).map(|total| total / times.len() as f64)
 }
 
-/// The device on which work is done when a call returns.
-const CPU: &str = "cpu";
-
-/// The recording of single operations, until it is written in the format of the C2C profiler.
+/// The temporary recording of single operations.
 const RECORDING: &str = "operations.pftrace";
 
 pub struct C2cExtras;
@@ -265,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_is_that_of_the_c2c_profiler_and_a_stage_that_did_not_run_has_no_row() {
+    fn the_table_matches_the_c2c_profiler_without_stages_that_did_not_run() {
         let expected = "Stage\tTime(ms)\tCount\tAvg(ms)\tTotal(ms)\n\
             Base Model Embedding\t0.0120\t1\t0.0120\t0.0120\n\
             Base Model Prefill (computation)\t1.5000\t1\t1.5000\t1.5000\n\
@@ -298,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn by_layer_the_first_projection_is_the_keys_and_values_of_the_first_layer() {
+    fn by_layer_the_first_projection_has_keys_and_values_of_the_first_layer() {
         let paths = [30, 40, 50, 60].map(|micros| Nanos(micros * 1_000)).to_vec();
         let table = table(&JoinedStages { paths, ..iteration() }, 2);
         assert!(table.contains("Projector (KV projection)\t0.0700\t2\t0.7000\t1.4000\n"), "{table}");

@@ -1,4 +1,4 @@
-//! A case of `c2c`, read: the two models, the fuser between them, the prompt that they read, and their work.
+//! Parsed cases of `c2c`: both models, the fuser, the prompt, and the work.
 
 use std::path::{Path, PathBuf};
 
@@ -16,7 +16,7 @@ use super::axes::SYNTHETIC;
 use crate::model::{BuiltIn, Found, Maker, Named, looks_like_a_folder};
 use crate::request::{fact, is_on, plus, seed};
 
-/// The two models of a case, the fuser between them and the prompt that they read.
+/// The models, the fuser and the prompt of a case.
 #[derive(Debug)]
 pub struct Pair {
     pub base: Found,
@@ -24,7 +24,7 @@ pub struct Pair {
     pub fuser: FuserConfig,
     pub weights: FuserWeights,
     pub dtype: Dtype,
-    /// The prompt in the tokens of both.
+    /// The prompt in the tokens of both models.
     pub prompt: Prompt,
     pub message: Option<String>,
     /// The tokenizer that decodes the answer.
@@ -52,10 +52,10 @@ impl Pair {
         }
     }
 
-    /// Finds models and fuser, and tokenizes the prompt. Only names and shapes of weights are read.
+    /// Finds models and fuser, and tokenizes the prompt. Of the weights, only names and shapes are read.
     pub fn of(spec: &Spec) -> anyhow::Result<Self> {
         let (base, teacher) = (find(&spec.base_model)?, find(&spec.teacher_model)?);
-        // Before tokens are generated: there may be billions of them.
+        // Before the prompt is generated: it may have billions of tokens.
         if let Source::Random(tokens) = spec.prompt
             && let Some(reason) = base_refusal(&base, tokens, spec)
         {
@@ -84,13 +84,13 @@ impl Pair {
         Ok(Self { base, teacher, fuser, weights, dtype, prompt, message, tokenizer })
     }
 
-    /// Tokens of the base model before the first new one.
+    /// Prompt tokens of the base model.
     pub fn tokens(&self) -> usize {
         self.prompt.receiver.len()
     }
 
-    /// Tokens that the teacher processes before the base model continues.
-    pub fn heard(&self, spec: &Spec) -> usize {
+    /// Prompt tokens that the teacher processes.
+    pub fn teacher_tokens(&self, spec: &Spec) -> usize {
         match spec.response {
             Response::Plain => self.prompt.heard_tokens(0),
             Response::Fused(_) => self.teacher_prompt().len(),
@@ -115,7 +115,7 @@ impl Pair {
             Response::Plain => 0,
             Response::Fused(_) => teacher_tokens.saturating_add(spec.new_tokens.saturating_sub(1)),
         };
-        self.heard(spec).max(with_text).max(with_response)
+        self.teacher_tokens(spec).max(with_text).max(with_response)
     }
 
     /// Why the case is invalid, if it is.
@@ -128,25 +128,24 @@ impl Pair {
             let (base, teacher) = (&base.name, &teacher.name);
             return Some(format!("the response can be fused only in tokens that `{base}` and `{teacher}` share"));
         }
-        let heard = self.teacher_positions(spec);
-        (heard > teacher.config.context).then(|| exceeds(teacher, &format!("{heard} tokens exceed")))
+        let tokens = self.teacher_positions(spec);
+        (tokens > teacher.config.context).then(|| exceeds(teacher, &format!("{tokens} tokens exceed")))
     }
 }
 
 /// Capacity of the base model's KV cache for a prompt of this length.
 fn positions(tokens: usize, spec: &Spec) -> usize {
-    let behind = spec.new_tokens.saturating_sub(1).max(spec.text_tokens.unwrap_or(0));
-    tokens.saturating_add(behind)
+    tokens.saturating_add(spec.new_tokens.saturating_sub(1).max(spec.text_tokens.unwrap_or(0)))
 }
 
 /// Why the base model cannot answer a prompt of this length, if it cannot.
 fn base_refusal(base: &Found, tokens: usize, spec: &Spec) -> Option<String> {
-    let behind = match spec.text_tokens {
+    let more = match spec.text_tokens {
         Some(text) => format!("{text} tokens of text"),
         None => format!("{} new tokens", spec.new_tokens),
     };
     let is_longer = positions(tokens, spec) > base.config.context;
-    is_longer.then(|| exceeds(base, &format!("the prompt ({tokens} tokens) plus {behind} exceeds")))
+    is_longer.then(|| exceeds(base, &format!("the prompt ({tokens} tokens) plus {more} exceeds")))
 }
 
 fn exceeds(found: &Found, what: &str) -> String {
@@ -166,7 +165,7 @@ fn random(tokens: usize, base: &Found, teacher: &Found, seed: u64) -> Result<Pro
     Prompt::shared((0..tokens).map(|_| (rng.uniform() * vocab) as u32).collect(), 1, SharerMask::FIRST)
 }
 
-/// A message in the tokens of both models, in the chat template of each where it has one.
+/// A message in the tokens of both models, each with its chat template if it has one.
 fn of_message(message: &str, ours: &Tokenizer, base: &Found, teacher: &Found) -> Result<Prompt, ModelError> {
     if message.trim().is_empty() {
         return Err(ModelError::Refused("the prompt is empty".to_owned()));
@@ -186,7 +185,7 @@ fn of_message(message: &str, ours: &Tokenizer, base: &Found, teacher: &Found) ->
     Aligned::prompt(&[aligned], SharerMask::FIRST)
 }
 
-/// The message of a line, counted from 1; lines that are blank are not counted.
+/// The message of a line, counted from 1 without blank lines.
 pub fn prompt_line(file: &Path, line: usize) -> anyhow::Result<String> {
     let all = read_prompts(file)?;
     let (has, name) = (all.len(), file.display());
@@ -208,23 +207,24 @@ fn read_prompts(file: &Path) -> anyhow::Result<Vec<String>> {
 }
 
 fn prompt_message(line: &str) -> anyhow::Result<String> {
-    let record: serde_json::Value = serde_json::from_str(line).context("it is not JSON")?;
+    let record: serde_json::Value = serde_json::from_str(line).context("invalid JSON")?;
     let found = ["prompt", "question"].iter().find_map(|key| record.get(key)?.as_str());
     match found {
         Some(message) if message.trim().is_empty() => bail!("the prompt is empty"),
         Some(message) => Ok(message.to_owned()),
-        None => bail!("it has neither a `prompt` nor a `question`"),
+        None => bail!("expected a `prompt` or a `question`"),
     }
 }
 
 /// The work of each stage of an iteration, in the order of stages; all steps together are one.
 pub fn stage_work(pair: &Pair, spec: &Spec, gates: &Gates) -> Vec<(&'static str, Work)> {
     let (base, teacher, dtype) = (&pair.base.config, &pair.teacher.config, pair.dtype);
-    let (before, heard) = (pair.tokens().saturating_sub(1), pair.heard(spec));
+    let (before, taught) = (pair.tokens().saturating_sub(1), pair.teacher_tokens(spec));
     let mut stages = Vec::new();
-    for (names, config, tokens) in
-        [(["base_embedding", "base_prefill"], base, before), (["teacher_embedding", "teacher_prefill"], teacher, heard)]
-    {
+    for (names, config, tokens) in [
+        (["base_embedding", "base_prefill"], base, before),
+        (["teacher_embedding", "teacher_prefill"], teacher, taught),
+    ] {
         if tokens > 0 {
             let pass = config.prefill_work(1, tokens, 0, Attention::Dense, dtype);
             let rest = Stage::ALL.into_iter().filter(|stage| *stage != Stage::Embed).map(|stage| pass.work_of(stage));
@@ -239,7 +239,7 @@ pub fn stage_work(pair: &Pair, spec: &Spec, gates: &Gates) -> Vec<(&'static str,
         stages.push(("projector", fuse(fused)));
     }
     stages.push(("last_token_prefill", base.step_work(1, before, dtype).work()));
-    // The teacher has one position less: it has processed the whole prompt when the first step begins.
+    // The teacher is one position behind: it has processed only the prompt when the first step begins.
     let teacher_tokens = pair.teacher_prompt().len();
     let steps = (1..spec.new_tokens).map(|step| match spec.response {
         Response::Plain => base.step_work(1, before + step, dtype).work(),
@@ -252,7 +252,7 @@ pub fn stage_work(pair: &Pair, spec: &Spec, gates: &Gates) -> Vec<(&'static str,
     stages
 }
 
-/// The work of an iteration: all of its stages.
+/// The work of an iteration.
 pub fn work(pair: &Pair, spec: &Spec, gates: &Gates) -> Option<Work> {
     stage_work(pair, spec, gates).into_iter().map(|(_, work)| work).reduce(plus)
 }

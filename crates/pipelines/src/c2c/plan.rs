@@ -1,46 +1,34 @@
-//! The cases of a request: a pair of models, and a prompt that is a message, a line of a file or random tokens.
+//! The cases of a request: a pair of models, and a message, a line of a file or random tokens as the prompt.
 
 use std::path::Path;
 
-use laptime_bench::{AxisSpec, AxisValue, Case, Given, MOST_CASES, Plan, PlanError, refuse_too_many, resolve};
+use laptime_bench::{AxisSpec, AxisValue, Case, Given, Plan, PlanError, resolve};
 
-use super::axes::{ALIASES, OF_AGAINST, OF_PLAN, OF_PROMPT, PAIRS, PROMPT_TOKENS, TEXT, axes, usual_pair};
+use super::axes::{OF_AGAINST, OF_PLAN, OF_PROMPT, PAIRS, PROMPT_AXIS, PROMPT_TOKENS, TEXT, aliases, axes, usual_pair};
 use super::pair::{Pair, Spec, find, prompt_count};
 use crate::axis::{AUTO, NONE};
-use crate::request::{is_given, joined_words, refused, split_texts, text, values_of, whole};
+use crate::request::{is_given, refused, text, whole, words};
 
 const NAME: &str = "c2c";
 
 /// Resolves the cases. Refuses those that cannot run, before anything is measured.
 pub fn settle(given: &[Given]) -> Result<Plan, PlanError> {
-    let (texts, rest) = split_texts(given.to_vec(), ALIASES, &["prompt", "prompt_file"]);
-    let mut resolved = resolve(ALIASES, &rest)?;
+    let mut resolved = resolve(&aliases(), given)?;
     // Unknown axes are refused first.
     Plan::settle(NAME, axes(), &resolved)?;
     name_pair(&mut resolved)?;
-    let lines = lines(&texts, &resolved)?;
-    let has_length = is_given(&resolved, PROMPT_AXIS) || lines.iter().any(|line| !line.is_empty());
+    choose_samples(&mut resolved)?;
+    let has_length = OF_PROMPT.iter().any(|axis| is_given(&resolved, axis));
     let is_against = is_against(&resolved)?;
-    let mut left_out = [OF_PLAN, OF_PROMPT].concat();
-    if !is_against {
-        left_out.extend(OF_AGAINST);
-    }
+    let left_out = if is_against { OF_PLAN.to_vec() } else { [OF_PLAN, OF_AGAINST].concat() };
     resolved.retain(|(axis, _)| !left_out.contains(&axis.as_str()));
     let plain = Plan::settle(NAME, until_first_token(without(axes(), &left_out), is_against), &resolved)?;
-    let mut cases = Vec::new();
-    for case in plain.cases() {
-        let case = with_names(&case)?;
-        let case = if has_length { case } else { case.with(PROMPT_AXIS, AUTO) };
-        cases.extend(lines.iter().map(|line| with_prompt(&case, line)));
-        refuse_too_many(cases.len() as u128)?;
-    }
-    let cases = checked(cases)?;
-    Plan::of_cases(without(axes(), OF_PLAN), cases)
+    let with_length = |case: Case| if has_length { case } else { case.with(PROMPT_AXIS, AUTO) };
+    let cases = plain.cases().iter().map(|case| with_names(case).map(with_length)).collect::<Result<_, _>>()?;
+    Plan::of_cases(without(axes(), OF_PLAN), checked(cases)?)
 }
 
-const PROMPT_AXIS: &str = "prompt_tokens";
-
-/// The case with `auto` models resolved for a device, and with the length of its prompt.
+/// The case with its models and the length of its prompt, if they depend on the device.
 pub fn on_device(case: &Case, is_gpu: bool) -> Case {
     let names = ["base_model", "teacher_model"].into_iter().zip(usual_pair(is_gpu));
     let is_open = |(axis, _): &(&str, &str)| case.text(axis) == Ok(AUTO);
@@ -104,40 +92,35 @@ fn name_pair(given: &mut Vec<Given>) -> Result<(), PlanError> {
     Ok(())
 }
 
-/// The values of a case's prompt, except for the number of random tokens.
-type OfPrompt = Vec<(String, AxisValue)>;
-
-fn lines(texts: &[Given], given: &[Given]) -> Result<Vec<OfPrompt>, PlanError> {
-    let number = |axis: &str| first_word(given, axis)?.parse::<usize>().ok();
-    let has_length = is_given(given, PROMPT_AXIS);
-    let [message, file] = ["prompt", "prompt_file"].map(|axis| joined_words(texts, ALIASES, axis, " "));
-    if (message.is_some() || file.is_some()) && has_length || message.is_some() && file.is_some() {
+/// Checks that there is one source of prompts, and replaces the number of samples by the lines of the file.
+fn choose_samples(given: &mut Vec<Given>) -> Result<(), PlanError> {
+    if OF_PROMPT.iter().filter(|axis| is_given(given, axis)).count() > 1 {
         let reason = "give only one of `prompt`, `prompt_file` and `prompt_tokens`";
         return Err(refused(reason, "leave out all but one of them"));
     }
-    if file.is_none() && (number("samples").is_some() || number("sample").is_some()) {
+    let has_samples = ["samples", "sample"].iter().any(|axis| is_given(given, axis));
+    let Some((_, file)) = given.iter().find(|(axis, _)| axis == "prompt_file") else {
         let hint = "`--prompt-file FILE` needs one JSON record per line, with a `prompt` or a `question`";
-        return Err(refused("`samples` needs a file of prompts", hint));
+        return if has_samples { Err(refused("`samples` needs a file of prompts", hint)) } else { Ok(()) };
+    };
+    let file = file.join(" ");
+    let hint = "each line must be a JSON record with a `prompt` or a `question`";
+    let count = prompt_count(Path::new(&file)).map_err(|error| refused(format!("{error:#}"), hint))?;
+    let last = ["sample", "samples"].iter().find_map(|axis| largest(given, axis)).unwrap_or(1);
+    if last > count {
+        return Err(refused(
+            format!("`{file}` has {count} prompts, and {last} were requested"),
+            "use fewer `--samples`",
+        ));
     }
-    if let Some(message) = message {
-        return Ok(vec![vec![("prompt".to_owned(), AxisValue::Text(message))]]);
+    if !is_given(given, "sample") {
+        given.push(("sample".to_owned(), vec![format!("1-{last}+1")]));
     }
-    match file {
-        None => Ok(vec![Vec::new()]),
-        Some(file) => of_file(&file, number("sample"), number("samples").unwrap_or(1)),
-    }
+    Ok(())
 }
 
-fn of_file(file: &str, sample: Option<usize>, samples: usize) -> Result<Vec<OfPrompt>, PlanError> {
-    let hint = "each line must be a JSON record with a `prompt` or a `question`";
-    let count = prompt_count(Path::new(file)).map_err(|error| refused(format!("{error:#}"), hint))?;
-    let spec = sample.map_or(1..=samples, |sample| sample..=sample);
-    if *spec.end() > count {
-        let reason = format!("`{file}` has {count} prompts, and {} were requested", spec.end());
-        return Err(refused(reason, "use fewer `--samples`"));
-    }
-    let one = |sample: usize| vec![("prompt_file".to_owned(), file.into()), ("sample".to_owned(), whole(sample))];
-    Ok(spec.take(MOST_CASES.saturating_add(1)).map(one).collect())
+fn largest(given: &[Given], axis: &str) -> Option<usize> {
+    words(given, axis).iter().filter_map(|word| word.parse().ok()).max()
 }
 
 fn with_names(case: &Case) -> Result<Case, PlanError> {
@@ -147,12 +130,8 @@ fn with_names(case: &Case) -> Result<Case, PlanError> {
     })
 }
 
-fn with_prompt(case: &Case, prompt: &OfPrompt) -> Case {
-    Case::new([values_of(case), prompt.clone()].concat())
-}
-
-/// Refuses pairs, fusers and prompts that cannot be run; lengths only if no case has one that can. A case that depends
-/// on the device is refused if it can run on none.
+/// Refuses invalid pairs, fusers and prompts; prompts that are too long only if no case can run. A case that depends on
+/// the device is refused if it can run on none.
 fn checked(cases: Vec<Case>) -> Result<Vec<Case>, PlanError> {
     let (mut settled, mut first, mut can_run) = (Vec::with_capacity(cases.len()), None, false);
     for case in cases {

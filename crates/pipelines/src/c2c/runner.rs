@@ -2,13 +2,11 @@
 
 use laptime_bench::{Device, Fact};
 use laptime_models::fuser::{C2c, FuseOptions, FuseOrder, Fused, Fusing, Gates, Response};
-use laptime_models::{
-    CacheCapacity, Config, EmbeddingStage, GraphMode, Marks, ModelError, Options, Tokens, Weights, cpu,
-};
+use laptime_models::{CacheCapacity, Config, EmbeddingStage, GraphMode, Marks, ModelError, Options, Tokens, cpu};
 use laptime_probe::{Lane, lap, pause, stage, sync_point};
 
 use super::pair::{Pair, Spec, bytes, sizes};
-use crate::backend::{Target, decoder, fuser, if_gpu, into_error, is_gpu, marks, second, second_lane};
+use crate::backend::{Target, decoder, fuser, if_gpu, is_gpu, marks, second, second_lane};
 use crate::model::{Found, checked_weights};
 use crate::request::fact;
 
@@ -16,9 +14,12 @@ pub struct Runner<'a> {
     pub pair: Pair,
     pub spec: Spec,
     pub device: &'a dyn Device,
-    pub made: Loaded<'a>,
+    pub c2c: C2c<'a>,
+    /// Where the weights of the base model, the teacher and the fuser come from.
+    weights: [&'static str; 3],
     lane: Option<&'a Lane>,
-    /// The first logits with paths computed in the other order.
+    teacher_lane: Option<&'a Lane>,
+    /// The first logits with the paths computed in the other order.
     pub in_other_order: Vec<f32>,
 }
 
@@ -30,7 +31,7 @@ pub struct Read {
     pub projector_ns: Option<u64>,
 }
 
-/// How long both prompts took to read, each alone and both together.
+/// Times of both prefills, each alone and both together.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Prefills {
     pub base_ns: u64,
@@ -44,7 +45,7 @@ impl Prefills {
         self.base_ns as f64 + self.teacher_ns as f64 - self.together_ns as f64
     }
 
-    /// The same as a share of what could be hidden: the shorter of the two.
+    /// The hidden time as a share of the shorter prefill, which is the most that can be hidden.
     pub fn hidden_share(&self) -> Option<f64> {
         let shorter = self.base_ns.min(self.teacher_ns);
         (shorter > 0).then(|| self.hidden_ns() / shorter as f64)
@@ -58,27 +59,27 @@ impl<'a> Runner<'a> {
             FuseOrder::Batched => FuseOrder::ByLayer,
             FuseOrder::ByLayer => FuseOrder::Batched,
         };
-        let Loaded { mut c2c, weights, teacher_lane } = make(&pair, &spec, other, device)?;
-        c2c.check(&pair.prompt, spec.new_tokens, spec.response).map_err(into_error)?;
+        let teacher_lane = if spec.overlap { second_lane(device)? } else { device.lane() };
+        let (mut c2c, weights) = load(&pair, &spec, other, (device, teacher_lane))?;
+        c2c.check(&pair.prompt, spec.new_tokens, spec.response)?;
         let in_other_order = {
             let _stage = stage!("run_in_other_order");
-            c2c.read(&pair.prompt, spec.response).map_err(into_error)?;
-            c2c.receiver.logits().map_err(into_error)?
+            c2c.read(&pair.prompt, spec.response)?;
+            c2c.receiver.logits()?
         };
         let C2c { receiver, sharers, fuser } = c2c;
         // Two fusers may not fit.
         drop(fuser);
         let c2c = C2c { receiver, sharers, fuser: load_fuser(&pair, &spec, spec.order, device)? };
-        let made = Loaded { c2c, weights, teacher_lane };
-        Ok(Self { pair, spec, device, made, lane: device.lane(), in_other_order })
+        Ok(Self { pair, spec, device, c2c, weights, lane: device.lane(), teacher_lane, in_other_order })
     }
 
     /// Processes the prompt section by section, and fuses the caches.
     pub fn read(&mut self) -> Result<Read, ModelError> {
         let mut read = Read::default();
         let sections = self.pair.prompt.sections.len();
-        if self.spec.overlap && self.pair.heard(&self.spec) > 0 {
-            // The longer one is first: it runs while the host launches the other one.
+        if self.spec.overlap && self.pair.teacher_tokens(&self.spec) > 0 {
+            // The teacher first: it usually takes longer, and runs while the host launches the base model.
             self.share(&mut read)?;
         }
         for at in 0..sections {
@@ -96,29 +97,29 @@ impl<'a> Runner<'a> {
     }
 
     fn run_section(&mut self, at: usize, is_last: bool) -> Result<(), ModelError> {
-        let Self { pair, made, lane, .. } = self;
+        let Self { pair, c2c, lane, .. } = self;
         let section = &pair.prompt.sections[at];
-        let (tokens, replay) = (section.positions.len(), made.c2c.section_replay(section)?);
+        let (tokens, replay) = (section.positions.len(), c2c.section_replay(section)?);
         let _stage = match is_last {
             true => stage!("last_token_prefill", on = *lane, tokens = tokens, replay = replay),
             false => stage!("base_prefill", on = *lane, tokens = tokens),
         };
-        made.c2c.run_section(&pair.prompt, section)
+        c2c.run_section(&pair.prompt, section)
     }
 
-    /// Runs the teacher over all sections that are fused.
+    /// Runs the teacher's prefill.
     fn share(&mut self, read: &mut Read) -> Result<(), ModelError> {
-        let Self { pair, made, spec, .. } = self;
-        let (lane, replay) = (made.teacher_lane, made.c2c.share_replay(&pair.prompt, spec.response)?);
-        let _stage = stage!("teacher_prefill", on = lane, tokens = pair.heard(spec), replay = replay);
-        made.c2c.share(&pair.prompt, spec.response)?;
+        let Self { pair, c2c, spec, .. } = self;
+        let (lane, replay) = (self.teacher_lane, c2c.share_replay(&pair.prompt, spec.response)?);
+        let _stage = stage!("teacher_prefill", on = lane, tokens = pair.teacher_tokens(spec), replay = replay);
+        c2c.share(&pair.prompt, spec.response)?;
         read.teacher_calls += 1;
         Ok(())
     }
 
     fn fuse(&mut self, at: usize, is_plain: bool, read: &mut Read) -> Result<(), ModelError> {
         let start = self.device.now();
-        let (section, c2c) = (&self.pair.prompt.sections[at], &mut self.made.c2c);
+        let (section, c2c) = (&self.pair.prompt.sections[at], &mut self.c2c);
         let fused = match (is_plain, self.spec.response) {
             (true, Response::Fused(mask)) => c2c.fuse_last(section.positions.len(), mask)?,
             _ => c2c.fuse_section(section)?,
@@ -130,10 +131,10 @@ impl<'a> Runner<'a> {
         Ok(())
     }
 
-    /// The sampled token; the host waits for it here.
+    /// Waits for the sampled token.
     pub fn sample(&mut self) -> Result<Vec<u32>, ModelError> {
         let _stage = stage!("sampling", on = self.lane);
-        sync_point!("read_token", self.made.c2c.receiver.sampled())
+        sync_point!("read_token", self.c2c.receiver.sampled())
     }
 
     /// Continues after the first token, token by token.
@@ -142,21 +143,21 @@ impl<'a> Runner<'a> {
         let mut fused = Fused::default();
         for token in 1..=self.steps() {
             {
-                let replay = self.made.c2c.step_replay(self.spec.response)?;
+                let replay = self.c2c.step_replay(self.spec.response)?;
                 let _lap = lap!("token", on = self.lane, token = token, replay = replay);
-                fused = fused.plus(self.made.c2c.step(self.spec.response)?);
+                fused = fused.plus(self.c2c.step(self.spec.response)?);
             }
             tokens.extend(self.sample()?);
         }
         Ok(fused)
     }
 
-    /// Decode steps: the first token is the prompt's.
+    /// Decode steps; the first token comes from the prefill.
     pub fn steps(&self) -> usize {
         self.spec.new_tokens.saturating_sub(1)
     }
 
-    /// Decode steps that the teacher runs too: it reads each new token if the response is fused.
+    /// Decode steps that the teacher runs too, if the response is fused.
     pub fn teacher_steps(&self) -> u64 {
         match self.spec.response {
             Response::Plain => 0,
@@ -164,8 +165,7 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// Text between the models: the teacher reads the prompt and writes this many tokens, each of which is read, and the
-    /// base model reads the prompt with them.
+    /// Communication by text: the teacher generates this many tokens, and the base model prefills the prompt with them.
     pub fn read_with_text(&mut self, count: usize) -> Result<(), ModelError> {
         let text = self.write_text(count)?;
         let vocab = self.pair.base.config.vocab.max(1);
@@ -173,12 +173,12 @@ impl<'a> Runner<'a> {
         let text = text.into_iter().map(|id| (id as usize % vocab) as u32);
         let ids: Vec<u32> = self.pair.prompt.receiver.iter().copied().chain(text).collect();
         let _stage = stage!("base_prefill", on = self.lane, tokens = ids.len());
-        self.made.c2c.receiver.prefill(&Tokens::one(ids))
+        self.c2c.receiver.prefill(&Tokens::one(ids))
     }
 
     fn write_text(&mut self, count: usize) -> Result<Vec<u32>, ModelError> {
-        let Self { pair, made, .. } = self;
-        let (lane, Some(teacher)) = (made.teacher_lane, made.c2c.sharers.first_mut()) else {
+        let Self { pair, c2c, .. } = self;
+        let (lane, Some(teacher)) = (self.teacher_lane, c2c.sharers.first_mut()) else {
             return Err(ModelError::Refused("there is no teacher".to_owned()));
         };
         {
@@ -200,10 +200,10 @@ impl<'a> Runner<'a> {
     pub fn read_alone(&mut self) -> Result<(), ModelError> {
         let ids = self.pair.prompt.receiver.clone();
         let _stage = stage!("base_prefill", on = self.lane, tokens = ids.len());
-        self.made.c2c.receiver.prefill(&Tokens::one(ids))
+        self.c2c.receiver.prefill(&Tokens::one(ids))
     }
 
-    /// Reads both prompts alone and together, with the device idle at both ends of each. Nothing of it is recorded.
+    /// Measures both prefills alone and together, without recording them.
     pub fn prefills(&mut self) -> anyhow::Result<Prefills> {
         let _paused = pause();
         let mut nothing = Read::default();
@@ -213,38 +213,37 @@ impl<'a> Runner<'a> {
             runner.share(&mut nothing)?;
             runner.run_section(0, false)
         })?;
-        self.made.c2c.clear().map_err(into_error)?;
+        self.c2c.clear()?;
         Ok(Prefills { base_ns, teacher_ns, together_ns })
     }
 
     fn timed(&mut self, act: impl FnOnce(&mut Self) -> Result<(), ModelError>) -> anyhow::Result<u64> {
         self.be_idle()?;
         let start = self.device.now();
-        act(self).map_err(into_error)?;
+        act(self)?;
         self.device.synchronise()?;
         Ok(self.device.now().saturating_sub(start).0)
     }
 
-    /// Empties both caches, as every iteration finds them, and waits for the device.
+    /// Empties both caches and waits for the device.
     pub fn be_idle(&mut self) -> anyhow::Result<()> {
-        self.made.c2c.clear().map_err(into_error)?;
+        self.c2c.clear()?;
         self.device.chill()?;
         self.device.synchronise()
     }
 
     pub fn gates(&self) -> Gates {
-        let gates = self.made.c2c.fuser.gates().first().cloned();
+        let gates = self.c2c.fuser.gates().first().cloned();
         gates.unwrap_or_else(|| Gates::open(self.pair.base.config.layers))
     }
 
-    /// Facts about both models and the fuser, and the memory that they take.
     pub fn facts(&self) -> Vec<Fact> {
         let mut facts = sizes(&self.pair, &self.spec);
         let known = bytes(&self.pair, &self.spec).into_iter().fold(0, u64::saturating_add);
         if let Some(peak) = self.device.peak_bytes() {
             facts.push(fact("activation_bytes", peak.saturating_sub(known)));
         }
-        let [base, teacher, fuser] = self.made.weights;
+        let [base, teacher, fuser] = self.weights;
         facts.extend([
             Fact::new("weights", base),
             Fact::new("teacher_weights", teacher),
@@ -260,34 +259,31 @@ pub fn refusal(spec: &Spec, device: &dyn Device) -> Option<String> {
     (spec.overlap && !has_streams).then(|| format!("`{}` has no second stream for the second prompt", device.name()))
 }
 
-pub struct Loaded<'a> {
-    pub c2c: C2c<'a>,
-    /// Where the weights of the base model, the teacher model and the fuser come from.
-    pub weights: [&'static str; 3],
-    pub teacher_lane: Option<&'a Lane>,
-}
-
-/// Loads both models and a fuser. If both models run at the same time, the teacher has a stream of its own.
-fn make<'a>(pair: &Pair, spec: &Spec, order: FuseOrder, device: &'a dyn Device) -> anyhow::Result<Loaded<'a>> {
-    let teacher_lane = if spec.overlap { second_lane(device)? } else { device.lane() };
+/// Loads both models and a fuser. If both prefills overlap, the teacher has its own stream.
+fn load<'a>(
+    pair: &Pair,
+    spec: &Spec,
+    order: FuseOrder,
+    (device, teacher_lane): (&'a dyn Device, Option<&Lane>),
+) -> anyhow::Result<(C2c<'a>, [&'static str; 3])> {
     let [mut base, mut teacher] = options(pair, spec);
     base.marks = Marks { embedding: EmbeddingStage::Base, ..marks(device) };
     teacher.marks = Marks { lane: teacher_lane.cloned(), embedding: EmbeddingStage::Teacher, ..marks(device) };
-    let (weights, of_base) = load(&pair.base, spec)?;
+    let weights = |found: &Found| {
+        let _stage = stage!("load_weights", model = found.name);
+        checked_weights(found, spec.seed)
+    };
     let on = Target { device, threads: spec.threads };
-    let receiver = decoder(&pair.base.config, &weights, base, on)?;
-    let (weights, of_teacher) = load(&pair.teacher, spec)?;
+    let (base_weights, of_base) = weights(&pair.base)?;
+    let receiver = decoder(&pair.base.config, &base_weights, base, on)?;
+    drop(base_weights);
+    let (teacher_weights, of_teacher) = weights(&pair.teacher)?;
     let sharer = if spec.overlap { second } else { decoder };
-    let sharer = sharer(&pair.teacher.config, &weights, teacher, on)?;
+    let sharer = sharer(&pair.teacher.config, &teacher_weights, teacher, on)?;
+    pair.weights.check_finite(&pair.fuser)?;
     let of_fuser = if pair.weights.is_synthetic() { "synthetic" } else { "folder" };
-    pair.weights.check_finite(&pair.fuser).map_err(into_error)?;
     let c2c = C2c { receiver, sharers: vec![sharer], fuser: load_fuser(pair, spec, order, device)? };
-    Ok(Loaded { c2c, weights: [of_base, of_teacher, of_fuser], teacher_lane })
-}
-
-fn load(found: &Found, spec: &Spec) -> anyhow::Result<(Weights, &'static str)> {
-    let _stage = stage!("load_weights", model = found.name);
-    checked_weights(found, spec.seed)
+    Ok((c2c, [of_base, of_teacher, of_fuser]))
 }
 
 fn load_fuser<'a>(
@@ -295,13 +291,13 @@ fn load_fuser<'a>(
     spec: &Spec,
     order: FuseOrder,
     device: &'a dyn Device,
-) -> anyhow::Result<Box<dyn Fusing + 'a>> {
+) -> Result<Box<dyn Fusing + 'a>, ModelError> {
     let _stage = stage!("load_fuser");
     let options = FuseOptions { order, marks: marks(device), ..FuseOptions::new(pair.dtype) };
     fuser(vec![(pair.fuser.clone(), &pair.weights)], options, Target { device, threads: spec.threads })
 }
 
-/// Of both models, without marks.
+/// The options of both models, without marks.
 fn options(pair: &Pair, spec: &Spec) -> [Options; 2] {
     let one = |config: &Config, capacity: usize| Options {
         dtype: pair.dtype,
@@ -316,35 +312,35 @@ fn options(pair: &Pair, spec: &Spec) -> [Options; 2] {
     [one(&pair.base.config, pair.positions(spec)), one(&pair.teacher.config, pair.teacher_positions(spec).max(1))]
 }
 
-/// Bytes that a case needs at most: of the heap, or of a GPU.
+/// The predicted peak memory of a case: heap or GPU memory.
 pub fn needed_bytes(pair: &Pair, spec: &Spec, device: &dyn Device) -> u64 {
     let [base, teacher] = options(pair, spec);
     let text = spec.text_tokens.unwrap_or(0);
     let read = pair.tokens().saturating_add(text);
-    let heard = pair.heard(spec).max(if text > 0 { pair.teacher_prompt().len() } else { 1 });
+    let taught = pair.teacher_tokens(spec).max(if text > 0 { pair.teacher_prompt().len() } else { 1 });
     let (fusers, fuse) = (std::slice::from_ref(&pair.fuser), FuseOptions::new(pair.dtype));
     let sum = |parts: &[u64]| parts.iter().copied().fold(0, u64::saturating_add);
     if_gpu!(device, _gpu => sum(&[
         laptime_models::gpu::needed_bytes(&pair.base.config, &base, read, false),
-        laptime_models::gpu::needed_bytes(&pair.teacher.config, &teacher, heard, false),
+        laptime_models::gpu::needed_bytes(&pair.teacher.config, &teacher, taught, false),
         laptime_models::gpu::needed_fuser_bytes(fusers, &fuse, [1, pair.tokens()]),
     ]));
-    let behind = pair.positions(spec).saturating_sub(read);
-    let behind_heard = pair.teacher_positions(spec).saturating_sub(heard);
+    let rest = pair.positions(spec).saturating_sub(read);
+    let taught_rest = pair.teacher_positions(spec).saturating_sub(taught);
     let needed = |threads: usize| {
         [
-            cpu::needed_bytes(&pair.base.config, &base, cpu::Pass::Cached, [behind, read], threads),
-            cpu::needed_bytes(&pair.teacher.config, &teacher, cpu::Pass::Cached, [behind_heard, heard], threads),
+            cpu::needed_bytes(&pair.base.config, &base, cpu::Pass::Cached, [rest, read], threads),
+            cpu::needed_bytes(&pair.teacher.config, &teacher, cpu::Pass::Cached, [taught_rest, taught], threads),
             cpu::needed_fuser_bytes(fusers, &fuse, [1, pair.tokens()], threads),
         ]
     };
-    // The three have threads of their own, whose workspaces stay, but only one of them runs at a time.
-    let (stays, all) = (needed(0), needed(spec.threads));
-    let of_threads = all.into_iter().zip(stays).map(|(all, stays)| all.saturating_sub(stays)).max().unwrap_or(0);
+    // Each of the three has its own threads, whose workspaces persist, but only one of them runs at a time.
+    let (persistent, all) = (needed(0), needed(spec.threads));
+    let of_threads = all.into_iter().zip(persistent).map(|(all, kept)| all.saturating_sub(kept)).max().unwrap_or(0);
     let workspaces = cpu::workspace_bytes().saturating_mul(2 * spec.threads as u64);
-    // The check looks at two rows of logits as f32.
+    // The check compares two rows of logits as f32.
     let logits = (pair.base.config.vocab as u64).saturating_mul(8);
-    sum(&[sum(&stays), of_threads, workspaces, logits])
+    sum(&[sum(&persistent), of_threads, workspaces, logits])
 }
 
 #[cfg(test)]
@@ -352,7 +348,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_hidden_is_what_both_take_alone_less_what_they_take_together() {
+    fn hidden_time_is_the_sum_of_both_alone_less_the_time_together() {
         let prefills = Prefills { base_ns: 20, teacher_ns: 100, together_ns: 105 };
         assert_eq!((prefills.hidden_ns(), prefills.hidden_share()), (15.0, Some(0.75)));
         let hindered = Prefills { together_ns: 130, ..prefills };

@@ -7,7 +7,7 @@ use laptime_trace::Nanos;
 use super::files::{Recording, average, ms, total};
 use crate::extras::files::{metric, mib, number};
 
-/// A stage of the prompt: its name, its names in our summary and in that of the C2C profiler, and its times.
+/// A stage of the prompt: its name, its labels in our summary and in the C2C profiler's, and its times.
 type OfPrompt = (&'static str, &'static str, &'static str, fn(&JoinedStages) -> &Vec<Nanos>);
 
 const OF_PROMPT: [OfPrompt; 6] = [
@@ -40,7 +40,7 @@ impl Recording<'_> {
         Some(format!("First token: {first:.3} ms{}: {parts} ms{timed}", self.first_token_limit(first)))
     }
 
-    /// The lines that the C2C profiler prints, and a few more.
+    /// The output of the C2C profiler, and a few more lines.
     pub fn compat_lines(&self) -> Vec<String> {
         let whose = if self.is_queued { ", host times; `--timing events` shows device times" } else { "" };
         let heading = match self.iterations.len() {
@@ -107,7 +107,7 @@ impl Recording<'_> {
         self.least(name).map_or_else(String::new, |least| format!(", {:.1} x limit", time / least))
     }
 
-    /// A note on stages that took less than their limit: the limit is wrong.
+    /// A note on stages faster than their limit: the limit is wrong.
     fn below_limit(&self) -> Option<String> {
         let usual = self.usual()?;
         let of_prompt = OF_PROMPT.iter().map(|(name, _, _, times)| (*name, total(times(usual))));
@@ -133,7 +133,7 @@ impl Recording<'_> {
         Some(format!("  Projector: {time:.3} ms{each}{share}{}", self.limit("projector", time)))
     }
 
-    /// Milliseconds until the last token of the prompt was processed.
+    /// Milliseconds of the whole prefill.
     fn prefill_ms(&self) -> Option<f64> {
         let usual = self.usual()?;
         let read = usual.sampling.first().copied().unwrap_or_default();
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn the_parts_of_the_prefill_add_up_whatever_each_iteration_took() {
+    fn the_parts_of_the_prefill_add_up() {
         let slow = JoinedStages {
             first_token: Some(Nanos(9_002_000)),
             base_prefill: vec![Nanos(1_000_000)],
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stage_that_is_faster_than_its_limit_is_a_note() {
+    fn a_stage_faster_than_its_limit_is_noted() {
         let low = Peaks {
             flops: peaks().flops.into_iter().map(|peak| PeakFlops { flops_s: 1e8, ..peak }).collect(),
             ..peaks()
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn without_peaks_and_without_calls_there_are_times_alone() {
+    fn without_peaks_and_calls_only_times_are_printed() {
         let lines = summary(None, false);
         assert!(lines.contains(&"  Projector: 1.400 ms, 35 % of the first token".to_owned()), "{lines:#?}");
         assert!(!lines.iter().any(|line| line.contains("limit") || line.contains("Overlap")), "{lines:#?}");

@@ -7,7 +7,7 @@ use laptime_models::{Config, Dtype};
 
 use super::CacheToCache;
 
-/// The cases of flags and what follows them.
+/// The cases of these flags and values.
 fn settled(given: &[(&str, &str)]) -> Result<Vec<Case>, PlanError> {
     let given: Vec<(String, Vec<String>)> =
         given.iter().map(|(name, word)| ((*name).to_owned(), vec![(*word).to_owned()])).collect();
@@ -28,7 +28,7 @@ fn ready(case: &Case, act: impl FnOnce(&mut dyn Iteration)) {
     match CacheToCache.prepare(case, &Simulated::new()).unwrap() {
         Prepared::Ready(mut iteration) => act(&mut *iteration),
         Prepared::DoesNotApply(reason) => panic!("{reason}"),
-        Prepared::DoesNotFit { .. } => panic!("there is memory without end"),
+        Prepared::DoesNotFit { .. } => panic!("memory is unlimited"),
     }
 }
 
@@ -37,7 +37,7 @@ fn fact(iteration: &dyn Iteration, name: &str) -> AxisValue {
 }
 
 #[test]
-fn a_pair_is_named_together_or_apart() {
+fn a_pair_is_given_by_name_or_by_its_models() {
     let models = |given: &[(&str, &str)]| {
         let case = settled(given).unwrap().remove(0);
         [case.text("base_model").unwrap().to_owned(), case.text("teacher_model").unwrap().to_owned()]
@@ -51,7 +51,7 @@ fn a_pair_is_named_together_or_apart() {
 }
 
 #[test]
-fn the_default_pair_and_its_prompt_suit_the_device() {
+fn the_default_pair_and_prompt_depend_on_the_device() {
     let open = settled(&[]).unwrap().remove(0);
     assert_eq!((open.text("base_model"), open.text("prompt_tokens")), (Ok("auto"), Ok("auto")));
     let on_cpu = CacheToCache.on_device(&open, &Simulated::new());
@@ -74,7 +74,7 @@ fn billions_of_tokens_are_refused_before_any_is_generated() {
 }
 
 #[test]
-fn a_teacher_that_runs_new_tokens_is_counted_for_each() {
+fn teacher_calls_include_new_tokens() {
     for (response, calls) in [("false", 1), ("true", 4)] {
         ready(&tiny(&[("prompt_tokens", "8"), ("include_response", response)]), |iteration| {
             iteration.check().unwrap();
@@ -86,13 +86,13 @@ fn a_teacher_that_runs_new_tokens_is_counted_for_each() {
 }
 
 #[test]
-fn the_number_type_is_that_of_the_base_model() {
+fn the_default_dtype_is_that_of_the_base_model() {
     let case = CacheToCache.on_device(&settled(&[("preset", "default")]).unwrap()[0], &Simulated::new());
     assert_eq!(case.text("dtype").unwrap(), "bf16");
 }
 
 #[test]
-fn a_message_is_one_text_and_its_tokens_are_counted() {
+fn a_message_is_one_prompt_and_its_tokens_are_counted() {
     let case = tiny(&[("prompt", "Say hello, in one sentence")]);
     assert_eq!(case.text("prompt").unwrap(), "Say hello, in one sentence");
     assert_eq!(case.size("prompt_tokens").unwrap(), 26);
@@ -118,13 +118,13 @@ fn lines_of_a_file_are_cases() {
     assert!(many.ends_with("has 2 prompts, and 3 were requested"), "{many}");
     writeln!(file, "{{\"text\": \"four\"}}").unwrap();
     let other = given(&[]).unwrap_err().to_string();
-    assert!(other.contains("line 4 of") && other.ends_with("it has neither a `prompt` nor a `question`"), "{other}");
+    assert!(other.contains("line 4 of") && other.ends_with("expected a `prompt` or a `question`"), "{other}");
     let missing = refused(&[("prompt_file", "nowhere.jsonl")]);
     assert!(missing.starts_with("cannot read the prompts of `nowhere.jsonl`"), "{missing}");
 }
 
 #[test]
-fn what_cannot_be_joined_or_run_is_told_before_anything_is_timed() {
+fn invalid_pairs_and_prompts_are_refused_before_anything_is_measured() {
     assert_eq!(refused(&[("preset", "tiny"), ("prompt", " ")]), "the prompt is empty");
     let long = refused(&[("preset", "tiny"), ("prompt_tokens", "510"), ("max_new_tokens", "4")]);
     assert_eq!(long, "the prompt (510 tokens) plus 4 new tokens exceeds the context of `tiny` (512)");
@@ -137,7 +137,7 @@ fn what_cannot_be_joined_or_run_is_told_before_anything_is_timed() {
 }
 
 #[test]
-fn a_length_that_is_too_long_is_a_row_where_others_are_not() {
+fn a_length_that_is_too_long_is_a_row_if_others_fit() {
     let cases = settled(&[("preset", "tiny"), ("prompt_tokens", "16,2048")]).unwrap();
     let Prepared::DoesNotApply(reason) = CacheToCache.prepare(&cases[1], &Simulated::new()).unwrap() else {
         panic!("2048 tokens are too many")
@@ -176,7 +176,7 @@ fn a_prompt_of_one_token_is_not_fused_and_one_new_token_has_no_steps() {
 }
 
 #[test]
-fn what_does_not_fit_is_told_and_not_tried() {
+fn a_case_that_does_not_fit_is_reported_and_not_run() {
     let device = Simulated::with_memory(1 << 30);
     let case = &settled(&[("preset", "default")]).unwrap()[0];
     let Prepared::DoesNotFit { needed, .. } = CacheToCache.prepare(case, &device).unwrap() else {
@@ -200,7 +200,7 @@ fn one_more_token_is_the_work_of_one_more_step() {
 }
 
 #[test]
-fn every_take_reads_as_many_metrics_as_there_are() {
+fn every_iteration_reports_all_metrics() {
     let metrics = CacheToCache.metrics().len();
     let c2c = tiny(&[("prompt_tokens", "8")]);
     let against = settled(&[("preset", "tiny"), ("prompt_tokens", "8"), ("against", "text"), ("text_tokens", "2")]);
@@ -209,7 +209,7 @@ fn every_take_reads_as_many_metrics_as_there_are() {
 }
 
 #[test]
-fn two_streams_do_not_apply_where_there_is_one() {
+fn overlap_does_not_apply_without_a_second_stream() {
     let case = tiny(&[("prompt_tokens", "8"), ("overlap", "true")]);
     let Prepared::DoesNotApply(reason) = CacheToCache.prepare(&case, &Simulated::new()).unwrap() else {
         panic!("there is one stream")
@@ -218,11 +218,11 @@ fn two_streams_do_not_apply_where_there_is_one() {
 }
 
 #[test]
-fn a_response_that_is_fused_calls_the_projectors_at_every_token() {
+fn a_fused_response_calls_the_projectors_for_every_token() {
     ready(&tiny(&[("prompt_tokens", "9"), ("include_response", "true")]), |iteration| {
         iteration.check().unwrap();
         assert_eq!(fact(iteration, "new_tokens"), 4.into());
-        // The teacher reads the prompt and runs three steps. Two layers: of the prompt, of its last token, of three steps.
+        // The teacher processes the prompt and three steps. Two layers each: prompt, its last token, three steps.
         let calls = ["teacher_calls", "projector_calls", "response_projector_calls"].map(|name| fact(iteration, name));
         assert_eq!(calls, [4.into(), 4.into(), 6.into()]);
     });
@@ -233,7 +233,7 @@ fn a_response_that_is_fused_calls_the_projectors_at_every_token() {
 }
 
 #[test]
-fn the_work_of_stages_is_the_work_of_a_take() {
+fn the_work_of_stages_adds_up_to_that_of_an_iteration() {
     let case = tiny(&[("prompt_tokens", "32")]);
     let stages = CacheToCache::stage_work(&case);
     let names: Vec<&str> = stages.iter().map(|(name, _)| *name).collect();
@@ -255,7 +255,7 @@ fn the_work_of_stages_is_the_work_of_a_take() {
 }
 
 #[test]
-fn a_pair_is_held_against_texts_of_several_lengths_until_the_first_token() {
+fn a_pair_is_compared_with_texts_of_several_lengths_until_the_first_token() {
     let given = [("preset", "tiny"), ("prompt_tokens", "16,32"), ("against", "text"), ("text_tokens", "1,8")];
     let cases = settled(&given).unwrap();
     assert_eq!(cases.len(), 4);
@@ -272,7 +272,7 @@ fn a_pair_is_held_against_texts_of_several_lengths_until_the_first_token() {
 }
 
 #[test]
-fn what_has_no_meaning_against_a_text_is_refused() {
+fn flags_that_do_not_apply_to_a_comparison_are_refused() {
     let lone = refused(&[("preset", "tiny"), ("text_tokens", "8")]);
     assert_eq!(lone, "`text_tokens` needs `--against text`");
     let tokens = refused(&[("preset", "tiny"), ("against", "text"), ("max_new_tokens", "8")]);

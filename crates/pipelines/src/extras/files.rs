@@ -1,4 +1,4 @@
-//! What the files of several workloads have in common.
+//! Helpers for the files of several workloads.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::{Flags, nano::OWN_KEY};
 
-/// Where Nano XYZ keeps its profiles.
+/// The folder in which Nano XYZ writes its profiles.
 const NANO_FOLDER: &str = "profiling/results";
 
 /// Creates the folder of a file, if its path names one.
@@ -57,7 +57,7 @@ pub fn write_nano_profile(
     folder: &Path,
     flags: &Flags,
 ) -> anyhow::Result<Vec<PathBuf>> {
-    // With the run itself, a report on the profile shows the same as a report on the run's folder.
+    // Contains the run, so that a report on the profile is the same as a report on the run's folder.
     profile[OWN_KEY] = json!({ "run": serde_json::to_value(run)?, "results": serde_json::to_value(results)? });
     write_json(&profile, &folder.join(name))?;
     let original = flags.has_compat_files().then(|| Path::new(NANO_FOLDER).join(name));

@@ -1,4 +1,4 @@
-//! The profiles of Nano XYZ, read as results: one iteration per case, because Nano XYZ timed one.
+//! Reads profiles of Nano XYZ as results: one iteration per case, because Nano XYZ measured one.
 
 use laptime_trace::run::{
     AxisValue, Better, Case, CaseResult, Fact, Measured, Metric, Outcome, Run, Steady, StopReason,
@@ -142,8 +142,8 @@ fn attention_metrics(record: &Value) -> Vec<Metric> {
     sparsity.into_iter().chain(ours).collect()
 }
 
-/// The share of entries that are not computed. Under `sparsity_ratio` Nano XYZ wrote the share of all N² entries that is
-/// computed; profiles written by Laptime have that under `density`.
+/// The share of entries that are skipped. In `sparsity_ratio`, Nano XYZ wrote the share of all N² entries that are
+/// computed; profiles written by Laptime have that in `density`.
 fn sparsity(record: &Value) -> Option<f64> {
     let ratio = record["sparsity_ratio"].as_f64();
     if record.get("density").is_some() {
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_profile_of_laptime_has_the_share_that_is_left_out() {
+    fn a_profile_of_laptime_has_the_skipped_share() {
         let ours = json!({ "sparsity_ratio": 0.9, "density": 0.05, "seq_len": 512, "connections": 13_000 });
         assert_eq!(sparsity(&ours), Some(0.9));
         assert_eq!(sparsity(&json!({ "sparsity_ratio": 0.3 })), Some(0.7));

@@ -7,7 +7,7 @@ use laptime_models::attention::{AttentionSizes, Input, Kept, Kind, Layout, Sampl
 use laptime_models::{Dtype, Fill, Marks};
 use laptime_probe::stage;
 
-use super::{CudaDevice, SMALLEST_BYTES, WORKSPACE_BYTES, into_error};
+use super::{CudaDevice, SMALLEST_BYTES, WORKSPACE_BYTES};
 use crate::attention::{
     Spec,
     engine::{Built, Engine},
@@ -30,7 +30,7 @@ pub fn needed_bytes(spec: &Spec) -> u64 {
     let Spec { kind, inputs, kept, .. } = spec;
     let (sizes, bytes) = (inputs.sizes, inputs.dtype.bytes());
     let rest = match kind {
-        // The scores, the mixed values before the heads are concatenated, what cuBLAS has, and one number.
+        // The scores, the output per head, the cuBLAS workspace, and one number.
         Kind::Naive => {
             let numbers = sizes.scores().saturating_add(sizes.query_numbers());
             numbers.saturating_mul(bytes).saturating_add(WORKSPACE_BYTES + SMALLEST_BYTES)
@@ -74,7 +74,7 @@ struct Naive<T> {
     blas: Blas,
     operations: Operations<T>,
     scores: Buffer<T>,
-    /// How far queries see beyond their own position.
+    /// The number of later positions that a query attends to.
     beyond: Buffer<u32>,
     mixed: Buffer<T>,
 }
@@ -83,22 +83,21 @@ impl<'a, T: Element + product::Element> OnGpu<'a, T> {
     fn new(spec: &Spec, gpu: &'a CudaDevice, marks: Marks) -> anyhow::Result<Self> {
         let (device, cache) = (gpu.cuda(), Cache::of_user());
         let sizes = spec.inputs.sizes;
-        let operations = Operations::<T>::load(device, &cache).map_err(into_error)?;
-        let make = |input: Input, numbers: u64| {
-            let mut made = device.allocate::<T>(usize::try_from(numbers)?).map_err(into_error)?;
+        let operations = Operations::<T>::load(device, &cache)?;
+        let filled = |input: Input, numbers: u64| {
+            let mut buffer = device.allocate::<T>(usize::try_from(numbers)?)?;
             if let Fill::Random { key, amplitude } = spec.inputs.fill(input) {
-                operations.fill_random(device.stream(), &mut made, key, amplitude).map_err(into_error)?;
+                operations.fill_random(device.stream(), &mut buffer, key, amplitude)?;
             }
-            Ok::<_, anyhow::Error>(made)
+            Ok::<_, anyhow::Error>(buffer)
         };
         let (queries, keys) = (sizes.query_numbers(), sizes.key_numbers());
-        let inputs = [make(Input::Queries, queries)?, make(Input::Keys, keys)?, make(Input::Values, keys)?];
-        let out = device.allocate(usize::try_from(queries)?).map_err(into_error)?;
+        let inputs = [filled(Input::Queries, queries)?, filled(Input::Keys, keys)?, filled(Input::Values, keys)?];
+        let out = device.allocate(usize::try_from(queries)?)?;
         let how = match spec.kind {
             Kind::Naive => How::Naive(Box::new(Naive::new(spec, gpu, operations)?)),
             _ => {
-                let attention =
-                    BlockAttention::load(device, &cache, u32::try_from(sizes.head_dim)?).map_err(into_error)?;
+                let attention = BlockAttention::load(device, &cache, u32::try_from(sizes.head_dim)?)?;
                 How::Blocks(Box::new(Blocks { attention, layout: None, dense: dense(spec) }))
             }
         };
@@ -134,15 +133,14 @@ impl<T: Element + product::Element> Naive<T> {
         let (device, sizes) = (gpu.cuda(), spec.inputs.sizes);
         let beyond = if spec.kept.rule().is_causal { 0 } else { u32::try_from(sizes.length)? };
         Ok(Self {
-            blas: Blas::new(device).map_err(into_error)?,
+            blas: Blas::new(device)?,
             operations,
-            scores: device.allocate(usize::try_from(sizes.scores())?).map_err(into_error)?,
-            beyond: device.upload(&[beyond]).map_err(into_error)?,
-            mixed: device.allocate(usize::try_from(sizes.query_numbers())?).map_err(into_error)?,
+            scores: device.allocate(usize::try_from(sizes.scores())?)?,
+            beyond: device.upload(&[beyond])?,
+            mixed: device.allocate(usize::try_from(sizes.query_numbers())?)?,
         })
     }
 
-    /// The scores of all pairs, their softmax, and the sum of values weighted by it.
     fn attend(
         &mut self,
         gpu: &CudaDevice,
@@ -157,17 +155,15 @@ impl<T: Element + product::Element> Naive<T> {
         let product = |n, k, a, b, c| Batch { count, m: rows, n, k, a, b, c, scale: 1.0, is_added: false };
         let (a, b) = (Matrices::plain(rows, head_dim), Matrices::transposed(head_dim, tokens));
         let of_scores = product(tokens, head_dim, a, b, scores);
-        self.blas.multiply_batch([queries.all(), keys.all()], self.scores.all_mut(), &of_scores).map_err(into_error)?;
+        self.blas.multiply_batch([queries.all(), keys.all()], self.scores.all_mut(), &of_scores)?;
         let scale = 1.0 / (head_dim as f32).sqrt();
         let softmax =
             self.operations.softmax_causal(stream, &mut self.scores, &self.beyond, heads, (tokens, None), scale);
-        softmax.map_err(into_error)?;
+        softmax?;
         let (b, c) = (Matrices::plain(tokens, head_dim), Matrices::plain(rows, head_dim));
         let of_values = product(head_dim, tokens, scores, b, c);
-        self.blas
-            .multiply_batch([self.scores.all(), values.all()], self.mixed.all_mut(), &of_values)
-            .map_err(into_error)?;
-        self.operations.merge_heads(stream, &self.mixed, out, heads).map_err(into_error)
+        self.blas.multiply_batch([self.scores.all(), values.all()], self.mixed.all_mut(), &of_values)?;
+        Ok(self.operations.merge_heads(stream, &self.mixed, out, heads)?)
     }
 }
 
@@ -176,13 +172,12 @@ impl<T: Element + product::Element> Engine for OnGpu<'_, T> {
         let length = self.spec.inputs.sizes.length;
         let How::Blocks(blocks) = &mut self.how else { return Ok(Built::naive(kept, length)) };
         let Blocks { layout, dense, .. } = &mut **blocks;
-        // The calls never overlap.
+        // Frees the old layout first.
         *layout = None;
         let (device, tokens) = (self.gpu.cuda(), self.heads.tokens);
         if self.spec.kind == Kind::Dense {
-            let made = BlockLayout::dense(device, tokens, TILING, kept.rule().is_causal).map_err(into_error)?;
-            let bytes = layout.insert(made).bytes() as u64;
-            return Ok(Built { bytes, ..*dense });
+            let built = layout.insert(BlockLayout::dense(device, tokens, TILING, kept.rule().is_causal)?);
+            return Ok(Built { bytes: built.bytes() as u64, ..*dense });
         }
         let plan = Layout::build(kept, length, GPU_TILING);
         let rule =
@@ -194,9 +189,8 @@ impl<T: Element + product::Element> Engine for OnGpu<'_, T> {
             columns: &plan.columns,
             column_rows: &plan.column_rows,
         };
-        let made = BlockLayout::new(device, tokens, rule, TILING, &parts).map_err(into_error)?;
-        let bytes = layout.insert(made).bytes() as u64;
-        Ok(Built { connections: plan.connections(), executed: plan.executed(), bytes })
+        let built = layout.insert(BlockLayout::new(device, tokens, rule, TILING, &parts)?);
+        Ok(Built { connections: plan.connections(), executed: plan.executed(), bytes: built.bytes() as u64 })
     }
 
     fn attend(&mut self) -> anyhow::Result<()> {
@@ -207,13 +201,13 @@ impl<T: Element + product::Element> Engine for OnGpu<'_, T> {
                 let Some(layout) = &blocks.layout else { anyhow::bail!("the pattern was not built") };
                 let _op = (marks.depth >= laptime_bench::Depth::Ops).then(|| stage!("blocks", on = marks.lane));
                 let of = [inputs[0].all(), inputs[1].all(), inputs[2].all()];
-                blocks.attention.attend(gpu.cuda().stream(), heads, of, layout, out).map_err(into_error)
+                Ok(blocks.attention.attend(gpu.cuda().stream(), heads, of, layout, out)?)
             }
         }
     }
 
     fn result(&mut self) -> anyhow::Result<Box<dyn Fn(Sampled) -> Vec<f32> + Sync + '_>> {
-        let numbers = self.out.read().map_err(into_error)?;
+        let numbers = self.out.read()?;
         let AttentionSizes { heads, head_dim, length, .. } = self.spec.inputs.sizes;
         Ok(Box::new(move |at| {
             let first = ((at.batch * length + at.row) * heads + at.head) * head_dim;

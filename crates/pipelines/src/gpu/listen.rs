@@ -7,9 +7,7 @@ use laptime_cuda::cupti::{self, Call, CuptiAnchor, Record, Recorded, Session, de
 use laptime_probe::{Anchor, TickMap, Ticks};
 use laptime_trace::kernels::{HostCall, Stretch};
 
-use super::into_error;
-
-/// Listens to the device in sessions, each of which ends where recording is paused.
+/// Records a device in CUPTI sessions; a pause ends a session.
 pub struct Listening {
     first: Anchor,
     session: RefCell<Option<Session>>,
@@ -18,7 +16,7 @@ pub struct Listening {
 
 impl Listening {
     pub fn begin() -> anyhow::Result<Self> {
-        let session = RefCell::new(Some(Session::start().map_err(into_error)?));
+        let session = RefCell::new(Some(Session::start()?));
         Ok(Self { first: Anchor::take(), session, recorded: RefCell::default() })
     }
 }
@@ -27,8 +25,8 @@ impl KernelRecording for Listening {
     fn set_paused(&self, is_paused: bool) -> anyhow::Result<()> {
         let mut session = self.session.borrow_mut();
         match (session.take(), is_paused) {
-            (Some(on), true) => self.recorded.borrow_mut().push(on.finish().map_err(into_error)?),
-            (None, false) => *session = Some(Session::start().map_err(into_error)?),
+            (Some(on), true) => self.recorded.borrow_mut().push(on.finish()?),
+            (None, false) => *session = Some(Session::start()?),
             (same, _) => *session = same,
         }
         Ok(())
@@ -104,7 +102,7 @@ fn add(records: &mut KernelRecords, recorded: &Recorded, clock: &HostClock, name
             }
             Record::Wait(wait) => records.work.push(device_wait(wait, |start, end| to_host.stretch(start, end))),
             Record::Call(call) => records.calls.push(host_call(call, name(call), &to_host)),
-            // The calls lie in our stages by their times; allocations are not recorded here.
+            // Calls are assigned to our stages by their times; allocations are not recorded here.
             Record::Tie(_) | Record::Memory(_) => {}
         }
     }
@@ -149,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn records_are_told_by_the_hosts_clock_from_the_nearest_anchor() {
+    fn records_are_converted_to_the_host_clock_at_the_nearest_anchor() {
         let work = cupti::Work {
             kind: cupti::WorkKind::Fill { memory: cupti::MemoryKind::Device, bytes: 8 },
             start_nanos: 1_100,

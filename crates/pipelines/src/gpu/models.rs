@@ -2,24 +2,23 @@
 
 use laptime_cuda::Region;
 use laptime_models::vibevoice::{VibeVoice, VibeVoiceConfig, VibeVoiceOptions, VibeVoiceWeights};
-use laptime_models::{Config, Decoder, Offload, Options, Weights, gpu};
+use laptime_models::{Config, Decoder, ModelError, Offload, Options, Weights, gpu};
 
 use super::CudaDevice;
-use crate::backend::into_error;
 
 pub fn decoder<'a>(
     gpu: &'a CudaDevice,
     config: &Config,
     weights: &Weights,
     options: Options,
-) -> anyhow::Result<Box<dyn Decoder + 'a>> {
+) -> Result<Box<dyn Decoder + 'a>, ModelError> {
     let Some(offload) = options.offload.clone() else { return on_stream(gpu.cuda(), config, weights, options) };
     let side = gpu.side_stream()?;
     let offload = Offload { lane: Some(side.lane().clone()), ..offload };
-    gpu::GpuModel::compile_ahead(gpu.cuda(), config, &options).map_err(into_error)?;
+    gpu::GpuModel::compile_ahead(gpu.cuda(), config, &options)?;
     let model = gpu::GpuModel::load(gpu.cuda(), config, weights, options.dtype, Some((&offload, &Region::pinned)));
     let options = Options { offload: Some(offload), ..options };
-    model.and_then(|model| model.decoder(gpu.cuda(), Some(side.cuda()), options)).map_err(into_error)
+    model.and_then(|model| model.decoder(gpu.cuda(), Some(side.cuda()), options))
 }
 
 /// A decoder without offloaded layers, on this stream.
@@ -28,10 +27,10 @@ pub fn on_stream<'a>(
     config: &Config,
     weights: &Weights,
     options: Options,
-) -> anyhow::Result<Box<dyn Decoder + 'a>> {
-    gpu::GpuModel::compile_ahead(stream, config, &options).map_err(into_error)?;
+) -> Result<Box<dyn Decoder + 'a>, ModelError> {
+    gpu::GpuModel::compile_ahead(stream, config, &options)?;
     let model = gpu::GpuModel::load(stream, config, weights, options.dtype, None);
-    model.and_then(|model| model.decoder(stream, None, options)).map_err(into_error)
+    model.and_then(|model| model.decoder(stream, None, options))
 }
 
 pub fn vibevoice<'a>(
@@ -39,10 +38,10 @@ pub fn vibevoice<'a>(
     config: VibeVoiceConfig,
     weights: &VibeVoiceWeights,
     mut options: VibeVoiceOptions,
-) -> anyhow::Result<Box<dyn VibeVoice + 'a>> {
+) -> Result<Box<dyn VibeVoice + 'a>, ModelError> {
     let side = options.offload.is_some().then(|| gpu.side_stream()).transpose()?;
     if let (Some(offload), Some(side)) = (&mut options.offload, side) {
         offload.lane = Some(side.lane().clone());
     }
-    gpu::vibevoice(gpu.cuda(), side.map(|side| side.cuda()), config, weights, options).map_err(into_error)
+    gpu::vibevoice(gpu.cuda(), side.map(|side| side.cuda()), config, weights, options)
 }

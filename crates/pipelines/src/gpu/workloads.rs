@@ -1,7 +1,7 @@
 //! The workloads `matmul` (by cuBLAS), `copy` and `chain` (launched product by product, or replayed as a graph) on a GPU.
 
-// Copies from and to pinned memory go on while the host does, and a graph stores addresses of buffers: the iterations
-// keep both ends and all buffers until the device is done.
+// Copies of pinned memory are asynchronous, and a graph stores addresses of buffers: iterations keep all buffers alive
+// until the device is done.
 #![allow(unsafe_code)]
 
 use anyhow::{bail, ensure};
@@ -10,9 +10,9 @@ use laptime_bench::{Device, Iteration, Prepared, Traffic, Work};
 use laptime_cuda::{Blas, Buffer, CudaError, Element, Graph, Pinned};
 use laptime_probe::{stage, sync_point};
 
-use super::{CudaDevice, SMALLEST_BYTES, WORKSPACE_BYTES, into_error};
+use super::{CudaDevice, SMALLEST_BYTES, WORKSPACE_BYTES};
 use crate::chain::{LARGE_PRODUCTS, SMALL_PRODUCTS, Sizes, check_chain, rotation, start};
-use crate::copy::pattern_at;
+use crate::copy::{copy_work, pattern_at};
 use crate::crew::{Crew, all_threads};
 use crate::matmul::{product_work, random};
 use crate::product::{Multiplied, check_product};
@@ -50,26 +50,26 @@ struct GpuMatmul<'a, T> {
 impl<'a, T: Multiplied + Element> GpuMatmul<'a, T> {
     fn new(size: usize, side: u32, gpu: &'a CudaDevice) -> anyhow::Result<Self> {
         let _stage = stage!("prepare_inputs", size = size);
-        let blas = Blas::new(gpu.cuda()).map_err(into_error)?;
+        let blas = Blas::new(gpu.cuda())?;
         let crew = Crew::new(all_threads())?;
         let host = [random::<T>(&crew, size, 1)?, random::<T>(&crew, size, 2)?];
-        let [a, b] = [&host[0], &host[1]].map(|matrix| gpu.cuda().upload(matrix).map_err(into_error));
-        let c = gpu.cuda().allocate(size * size).map_err(into_error)?;
+        let (a, b) = (gpu.cuda().upload(&host[0])?, gpu.cuda().upload(&host[1])?);
+        let c = gpu.cuda().allocate(size * size)?;
         let sizes = laptime_cuda::Sizes { m: side, n: side, k: side, b_is_transposed: false };
-        Ok(Self { gpu, blas, size, sizes, host, a: a?, b: b?, c })
+        Ok(Self { gpu, blas, size, sizes, host, a, b, c })
     }
 }
 
 impl<T: Multiplied + Element> Iteration for GpuMatmul<'_, T> {
     fn check(&mut self) -> anyhow::Result<()> {
         self.run()?;
-        let product = self.c.read().map_err(into_error)?;
+        let product = self.c.read()?;
         check_product(self.size, &self.host[0], &self.host[1], &product)
     }
 
     fn run(&mut self) -> anyhow::Result<()> {
         let _stage = stage!("matmul", on = self.gpu.lane(), size = self.size);
-        self.blas.multiply([&self.a, &self.b], &mut self.c, self.sizes).map_err(into_error)
+        Ok(self.blas.multiply([&self.a, &self.b], &mut self.c, self.sizes)?)
     }
 
     fn work(&self) -> Option<Work> {
@@ -116,12 +116,12 @@ enum Op {
 
 impl Op {
     fn new(op: &str, count: usize, gpu: &CudaDevice) -> anyhow::Result<Self> {
-        let filled = || gpu.cuda().upload(&pattern(count)).map_err(into_error);
-        let empty = || gpu.cuda().allocate(count).map_err(into_error);
-        let pinned = || gpu.cuda().allocate_pinned(count).map_err(into_error);
+        let filled = || gpu.cuda().upload(&pattern(count));
+        let empty = || gpu.cuda().allocate(count);
+        let pinned = || gpu.cuda().allocate_pinned(count);
         Ok(match op {
-            "read" => Self::Read { numbers: filled()?, sum: gpu.cuda().allocate(1).map_err(into_error)? },
-            "write" => Self::Write { numbers: gpu.cuda().allocate(count).map_err(into_error)?, value: 0 },
+            "read" => Self::Read { numbers: filled()?, sum: gpu.cuda().allocate(1)? },
+            "write" => Self::Write { numbers: gpu.cuda().allocate(count)?, value: 0 },
             "copy" => Self::Copy { from: filled()?, to: empty()? },
             "upload" => {
                 let mut from = pinned()?;
@@ -154,18 +154,18 @@ impl Iteration for GpuCopy<'_> {
         self.gpu.synchronise()?;
         match &self.op {
             Op::Read { sum, .. } => {
-                let sum = sum.read().map_err(into_error)?.first().copied().unwrap_or(0);
+                let sum = sum.read()?.first().copied().unwrap_or(0);
                 let expected: u64 = (0..self.count).map(|at| u64::from(pattern_at(at))).sum();
                 ensure!(sum == expected, "the sum is wrong: it is {sum}, not {expected}");
             }
             Op::Write { numbers, value } => {
-                let numbers = numbers.read().map_err(into_error)?;
+                let numbers = numbers.read()?;
                 let wrong = numbers.iter().position(|&number| number != f32::from(*value));
                 ensure!(wrong.is_none(), "the fill is wrong: number {} was not written", wrong.unwrap_or(0));
             }
-            Op::Copy { from, to } => same(&from.read().map_err(into_error)?, &to.read().map_err(into_error)?)?,
-            Op::Upload { to, from } => same(from, &to.read().map_err(into_error)?)?,
-            Op::PageableUpload { to, from } => same(from, &to.read().map_err(into_error)?)?,
+            Op::Copy { from, to } => same(&from.read()?, &to.read()?)?,
+            Op::Upload { to, from } => same(from, &to.read()?)?,
+            Op::PageableUpload { to, from } => same(from, &to.read()?)?,
             Op::Download { to, .. } => same(&pattern(self.count), to)?,
             Op::PageableDownload { to, .. } => same(&pattern(self.count), to)?,
         }
@@ -173,7 +173,10 @@ impl Iteration for GpuCopy<'_> {
     }
 
     fn ready(&mut self) -> anyhow::Result<()> {
-        if let Op::Read { sum, .. } = &mut self.op { sum.zero().map_err(into_error) } else { Ok(()) }
+        if let Op::Read { sum, .. } = &mut self.op {
+            sum.zero()?;
+        }
+        Ok(())
     }
 
     fn run(&mut self) -> anyhow::Result<()> {
@@ -195,13 +198,12 @@ impl Iteration for GpuCopy<'_> {
             }
             Op::Upload { to, from } => {
                 let _stage = stage!("upload", on = lane, bytes = bytes);
-                // SAFETY: the stream is waited for before the iteration is dropped or run again; nobody writes to `from`.
+                // SAFETY: the stream is synchronised before the iteration is dropped or run again; `from` is not written.
                 unsafe { to.begin_write(from, stream) }
             }
             Op::Download { from, to } => {
                 let _stage = stage!("download", on = lane, bytes = bytes);
-                // SAFETY: the stream is waited for before the iteration is dropped or run again, and before anybody looks
-                // at `to`.
+                // SAFETY: the stream is synchronised before the iteration is dropped or run again and before `to` is read.
                 unsafe { from.begin_read(to, stream) }
             }
             Op::PageableUpload { to, from } => {
@@ -213,26 +215,25 @@ impl Iteration for GpuCopy<'_> {
                 sync_point!("read_buffer", from.read()).map(|read| *to = read)
             }
         };
-        done.map_err(into_error)
+        Ok(done?)
     }
 
     fn work(&self) -> Option<Work> {
-        let (traffic, times) = match &self.op {
-            Op::Read { .. } => (Traffic::Read, 1),
-            Op::Write { .. } => (Traffic::Write, 1),
-            Op::Copy { .. } => (Traffic::Copy, 2),
-            Op::Upload { .. } | Op::PageableUpload { .. } => (Traffic::Upload, 1),
-            Op::Download { .. } | Op::PageableDownload { .. } => (Traffic::Download, 1),
+        let traffic = match &self.op {
+            Op::Read { .. } => Traffic::Read,
+            Op::Write { .. } => Traffic::Write,
+            Op::Copy { .. } => Traffic::Copy,
+            Op::Upload { .. } | Op::PageableUpload { .. } => Traffic::Upload,
+            Op::Download { .. } | Op::PageableDownload { .. } => Traffic::Download,
         };
-        let bytes = times * (self.count * size_of::<u32>()) as u64;
-        Some(Work { flops: 0, dtype: "f32".to_owned(), bytes, traffic })
+        Some(copy_work(traffic, self.count * size_of::<u32>(), "f32"))
     }
 }
 
 impl Drop for GpuCopy<'_> {
     fn drop(&mut self) {
         if let Op::Upload { .. } | Op::Download { .. } = self.op {
-            // The copy uses memory that goes now; a stream that failed copies no more.
+            // The copy uses memory that is freed now. A failed stream does nothing more.
             let _ = self.gpu.cuda().stream().synchronise();
         }
     }
@@ -253,7 +254,7 @@ pub fn prepare_chain<'a>(sizes: Sizes, has_graph: bool, gpu: &'a CudaDevice) -> 
     })
 }
 
-/// A prepared chain. The graphs come first: they go before the buffers that they use.
+/// A prepared chain. The graphs come first, so that they are dropped before the buffers that they use.
 struct GpuChain<'a> {
     graphs: Option<[Graph; 2]>,
     gpu: &'a CudaDevice,
@@ -263,7 +264,7 @@ struct GpuChain<'a> {
     large: Products,
 }
 
-/// Products of one size, each the next one's left factor.
+/// Products of one size; each result is the left factor of the next product.
 struct Products {
     size: usize,
     sizes: laptime_cuda::Sizes,
@@ -280,16 +281,14 @@ impl Products {
         let cuda = gpu.cuda();
         let side = u32::try_from(size)?;
         let host = [start(size, 3), rotation(size, 1)];
-        let made = || -> Result<_, CudaError> {
-            let results = [cuda.allocate(size * size)?, cuda.allocate(size * size)?];
-            Ok((cuda.upload(&host[0])?, cuda.upload(&host[1])?, results, cuda.allocate_pinned(size)?))
-        };
-        let (start, by, results, row) = made().map_err(into_error)?;
+        let (start, by) = (cuda.upload(&host[0])?, cuda.upload(&host[1])?);
+        let results = [cuda.allocate(size * size)?, cuda.allocate(size * size)?];
+        let row = cuda.allocate_pinned(size)?;
         let sizes = laptime_cuda::Sizes { m: side, n: side, k: side, b_is_transposed: false };
         Ok(Self { size, sizes, count, host, start, by, results, row })
     }
 
-    /// Puts all products on the stream.
+    /// Enqueues all products.
     fn multiply(&mut self, blas: &Blas) -> Result<(), CudaError> {
         let Self { sizes, count, start, by, results: [one, other], .. } = self;
         blas.multiply([&*start, &*by], one, *sizes)?;
@@ -301,15 +300,15 @@ impl Products {
         Ok(())
     }
 
-    /// Puts the copy of the first row on the stream.
+    /// Enqueues the copy of the first row.
     fn begin_read(&mut self, gpu: &CudaDevice) -> Result<(), CudaError> {
         let result = &self.results[(self.count - 1) % 2];
-        // SAFETY: the caller waits for the stream before it looks at the row or lets it go.
+        // SAFETY: the caller synchronises the stream before it reads or drops the row.
         unsafe { result.begin_read(&mut self.row, gpu.cuda().stream()) }
     }
 
     fn check(&self) -> anyhow::Result<()> {
-        let result = self.results[(self.count - 1) % 2].read().map_err(into_error)?;
+        let result = self.results[(self.count - 1) % 2].read()?;
         anyhow::ensure!(result[..self.size] == self.row[..], "the row that was read differs from the result");
         check_chain(self.size, self.count, &self.host[0], &self.host[1], &result)
     }
@@ -318,22 +317,22 @@ impl Products {
 impl<'a> GpuChain<'a> {
     fn new(sizes: Sizes, gpu: &'a CudaDevice) -> anyhow::Result<Self> {
         let _stage = stage!("prepare_inputs", small = sizes.small, large = sizes.large);
-        let blas = Blas::new(gpu.cuda()).map_err(into_error)?;
+        let blas = Blas::new(gpu.cuda())?;
         let small = Products::new(sizes.small, SMALL_PRODUCTS, gpu)?;
         let large = Products::new(sizes.large, LARGE_PRODUCTS, gpu)?;
         Ok(Self { graphs: None, gpu, sizes, blas, small, large })
     }
 
-    /// Captures both stages, after one run that loads what they need.
+    /// Captures both stages, after one run that loads the kernels.
     fn capture(&mut self) -> anyhow::Result<()> {
         let _stage = stage!("capture");
         let stream = self.gpu.cuda().stream();
         self.run()?;
         let Self { blas, small, large, .. } = self;
-        let small = Graph::capture(stream, || small.multiply(blas)).map_err(into_error)?;
-        let large = Graph::capture(stream, || large.multiply(blas)).map_err(into_error)?;
+        let small = Graph::capture(stream, || small.multiply(blas))?;
+        let large = Graph::capture(stream, || large.multiply(blas))?;
         for graph in [&small, &large] {
-            graph.upload(stream).map_err(into_error)?;
+            graph.upload(stream)?;
         }
         self.graphs = Some([small, large]);
         Ok(())
@@ -341,7 +340,7 @@ impl<'a> GpuChain<'a> {
 
     fn products(&mut self, which: usize) -> Result<(), CudaError> {
         match &self.graphs {
-            // SAFETY: the buffers and the workspace live in this iteration, which waits for the stream before it goes.
+            // SAFETY: the buffers and the workspace live in this iteration, which synchronises the stream before it is dropped.
             Some(graphs) => unsafe { graphs[which].launch(self.gpu.cuda().stream()) },
             None => [&mut self.small, &mut self.large][which].multiply(&self.blas),
         }
@@ -359,16 +358,16 @@ impl Iteration for GpuChain<'_> {
         let lane = self.gpu.lane();
         {
             let _stage = stage!("small", on = lane, size = self.small.size, products = self.small.count);
-            self.products(0).map_err(into_error)?;
+            self.products(0)?;
         }
         {
             let _stage = stage!("large", on = lane, size = self.large.size, products = self.large.count);
-            self.products(1).map_err(into_error)?;
+            self.products(1)?;
         }
         let _stage = stage!("read_back", on = lane);
-        self.small.begin_read(self.gpu).map_err(into_error)?;
-        self.large.begin_read(self.gpu).map_err(into_error)?;
-        sync_point!("read_result", self.gpu.cuda().stream().synchronise()).map_err(into_error)
+        self.small.begin_read(self.gpu)?;
+        self.large.begin_read(self.gpu)?;
+        Ok(sync_point!("read_result", self.gpu.cuda().stream().synchronise())?)
     }
 
     fn work(&self) -> Option<Work> {
@@ -378,7 +377,7 @@ impl Iteration for GpuChain<'_> {
 
 impl Drop for GpuChain<'_> {
     fn drop(&mut self) {
-        // Work on the stream uses memory that is freed now, so it is waited for. A failed stream does nothing more.
+        // Work on the stream uses memory that is freed now. A failed stream does nothing more.
         let _ = self.gpu.cuda().stream().synchronise();
     }
 }

@@ -4,7 +4,10 @@ use laptime_bench::{Alias, AxisSpec, ValueKind::*};
 
 use super::spec::PASSES;
 use crate::attention::pattern_axes;
-use crate::axis::{ABOUT_THREADS, AUTO, DECODER_DTYPES, GRAPH, SEED, THREADS, axes, default_threads, from};
+use crate::axis::{
+    ABOUT_THREADS, AUTO, DECODER_DTYPES, GRAPH, SEED, THREADS, axes, default_threads, dtype_words, from,
+    length_aliases, names, words,
+};
 
 const ATTENTION: &[&str] = &["naive", "dense", "sparse", "sliding-window"];
 
@@ -34,35 +37,22 @@ pub fn axes() -> Vec<AxisSpec> {
 }
 
 /// Aliases, among them the names of CS336 assignment 2 and Nano XYZ.
-pub const ALIASES: &[Alias] = &[
-    Alias::of_axis("model_size", "model"),
-    Alias::of_axis("model_sizes", "model"),
-    Alias::of_axis("preset", "model"),
-    Alias::of_axis("presets", "model"),
-    Alias::of_axis("model_dir", "model"),
-    Alias::of_axis("tests", "test"),
-    Alias::of_axis("context_length", "seq_len"),
-    Alias::of_axis("context_lengths", "seq_len"),
-    Alias::of_axis("seq_lens", "seq_len"),
-    Alias::of_axis("batch_sizes", "batch_size"),
-    Alias::of_axis("attention_type", "attention"),
-    Alias::of_axis("attention_types", "attention"),
-    Alias::switch("no_training", "pass_type", "forward"),
-    Alias::of_values("training", "pass_type", "step"),
-    Alias::of_values("sliding_window", "attention", "sliding-window"),
-    Alias::of_values("dca", "attention", "sparse"),
-    Alias::of_values("shared", "random_per", "block"),
-    Alias::of_values("per-row", "random_per", "row"),
-    Alias::of_values("small", "seq_len", "256,512"),
-    Alias::of_values("medium", "seq_len", "1024,2048"),
-    Alias::of_values("large", "seq_len", "4096,8192"),
-    Alias::of_values("float32", "dtype", "f32"),
-    Alias::of_values("fp32", "dtype", "f32"),
-    Alias::of_values("bfloat16", "dtype", "bf16"),
-    Alias::of_values("float16", "dtype", "f16"),
-    Alias::of_values("fp16", "dtype", "f16"),
-    Alias::of_values("float8_e4m3fn", "dtype", "fp8"),
-];
+pub fn aliases() -> Vec<Alias> {
+    [
+        names("model", &["model_size", "model_sizes", "preset", "presets", FOLDER_FLAG]),
+        names("test", &["tests"]),
+        length_aliases(),
+        names("batch_size", &["batch_sizes"]),
+        names("attention", &["attention_type", "attention_types"]),
+        vec![Alias::switch("no_training", "pass_type", "forward")],
+        words("pass_type", &[("training", "step")]),
+        words("attention", &[("sliding_window", "sliding-window"), ("dca", "sparse")]),
+        words("random_per", &[("shared", "block"), ("per-row", "row")]),
+        dtype_words(),
+        words("dtype", &[("float8_e4m3fn", "fp8")]),
+    ]
+    .concat()
+}
 
 /// The flags that select the defaults of CS336 assignment 2.
 pub const COURSE_FLAGS: &[&str] = &["model_size", "model_sizes"];

@@ -1,4 +1,4 @@
-//! The models that this program has, on the devices that it has.
+//! Finds and loads presets, folders and models of the program.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use crate::request::{self, refused, with_causes};
 
 pub type Load<T> = anyhow::Result<Loaded<T>>;
 
-/// Creates decoders and trainers of models; tests have one that is scripted.
+/// Finds and loads models; tests have a scripted implementation.
 pub trait Maker: Send + Sync {
     fn find(&self, named: Named<'_>) -> Result<Found, PlanError>;
 
@@ -26,7 +26,7 @@ pub trait Maker: Send + Sync {
     fn trainer<'a>(&self, found: &Found, spec: &Spec, options: TrainOptions, on: Target<'a>) -> Load<dyn Trainer + 'a>;
 }
 
-/// Presets, folders with a `config.json`, and models that a program brings.
+/// Presets, folders with a `config.json`, and models of the program.
 #[derive(Debug, Default)]
 pub struct BuiltIn {
     /// The models of the program; their names are looked up first.
@@ -51,7 +51,7 @@ impl Maker for BuiltIn {
         if_gpu!(device, _gpu => laptime_models::gpu::needed_bytes(config, options, tokens, !has_cache));
         let (pass, rows) =
             if has_cache { (cpu::Pass::Cached, spec.batch.saturating_mul(2)) } else { (cpu::Pass::Forward, 1) };
-        // The check reads logits as f32: one row, or those of a decode step and of the prefill that it is compared with.
+        // The check reads logits as f32: one row, or one of a decode step and one of a prefill to compare.
         let logits = [rows, config.vocab, 4].into_iter().fold(1, |all: u64, of| all.saturating_mul(of as u64));
         let start = spec.positions().saturating_sub(tokens);
         cpu::needed_bytes(config, options, pass, [start, tokens], spec.threads).saturating_add(logits)
@@ -59,7 +59,7 @@ impl Maker for BuiltIn {
 
     fn needed_train_bytes(&self, config: &Config, spec: &Spec, options: &TrainOptions, device: &dyn Device) -> u64 {
         if_gpu!(device, _gpu => laptime_models::gpu::train_needed_bytes(config, options));
-        // The check looks at gradients as f32, a tensor at a time.
+        // The check reads gradients as f32, one tensor at a time.
         let largest = config.tensors().iter().map(|tensor| tensor.count() as u64).max().unwrap_or(0);
         cpu::needed_train_bytes(config, options, spec.threads).saturating_add(largest.saturating_mul(4))
     }
@@ -77,7 +77,7 @@ impl Maker for BuiltIn {
     }
 }
 
-/// Where weights come from if a folder has none.
+/// The source of weights of a folder that has none.
 pub const SYNTHETIC_FOR_FOLDER: &str = "synthetic, the folder has none";
 
 /// The folders of a case's models that have a `config.json` and no weights, so that synthetic ones are used.
@@ -91,7 +91,7 @@ pub fn folders_without_weights(case: &Case) -> Vec<String> {
     names.filter(has_none).map(str::to_owned).collect()
 }
 
-/// The weights of a case, which are finite numbers, and where they come from.
+/// The weights of a case, checked to be finite, and where they come from.
 pub fn checked_weights(found: &Found, seed: u64) -> anyhow::Result<(Weights, &'static str)> {
     let weights = weights(found, seed).map_err(hinted)?;
     weights.check_finite(&found.config).map_err(hinted)?;
@@ -110,7 +110,7 @@ fn find(named: Named<'_>) -> Result<Found, ModelError> {
             return Ok(Found { name: config.name.clone(), config });
         }
         Named::Any(name) => name.to_owned(),
-        // A folder that is called like a preset is still one when the case is read.
+        // Distinguishes the folder from a preset of the same name when the case is parsed.
         Named::Folder(name) if looks_like_a_folder(name) => name.to_owned(),
         Named::Folder(name) => format!("./{name}"),
     };
@@ -140,14 +140,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_preset_is_found_in_any_case_and_a_publisher_does_not_make_it_a_folder() {
+    fn a_preset_is_found_in_any_case_and_with_its_publisher() {
         for name in ["qwen3-0.6b", "Qwen/Qwen3-0.6B", "QWEN3_0.6B"] {
             assert_eq!(find(Named::Any(name)).unwrap().name, "Qwen3-0.6B");
         }
     }
 
     #[test]
-    fn a_model_of_the_program_is_found_first_and_obeyed() {
+    fn a_model_of_the_program_comes_before_a_preset() {
         let preset = Config::from_preset("decoder_small").unwrap();
         let own = Config { name: "mine".to_owned(), attention_type: laptime_models::Attention::Naive, ..preset };
         let model = super::super::Model::with(vec![own]);
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_with_a_config_alone_gets_synthetic_weights_and_one_with_unread_weights_is_refused() {
+    fn a_folder_without_weights_gets_synthetic_ones_and_an_unsupported_format_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let config = r#"{"model_type": "nano", "n_layer": 1, "n_head": 2, "n_embd": 64, "block_size": 512,
             "vocab_size": 100}"#;
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_is_found_by_its_path_whatever_it_is_called() {
+    fn a_folder_is_found_by_its_path_whatever_its_name() {
         let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/tests/fixtures");
         let folder = fixtures.join("qwen3").display().to_string();
         for named in [Named::Any(&folder), Named::Folder(&folder)] {

@@ -1,4 +1,4 @@
-//! What `model` adds to the commands: the tables of CS336 assignment 2 and the profile of Nano XYZ.
+//! The extras of `model`: the tables of CS336 assignment 2 and the profile of Nano XYZ.
 
 use std::{io::Write, path::Path};
 
@@ -13,7 +13,7 @@ use super::axes::COURSE_FLAGS;
 use crate::extras::files::{axis, fact, folders, median_ms, mib, text, write_csv, write_nano_profile, write_table};
 use crate::extras::{COMPAT_FILES, Command, Context, Extras, FlagSpec, Flags, Written, nano};
 
-/// Where CS336 assignment 2 keeps its tables.
+/// The folder in which CS336 assignment 2 writes its tables.
 const COURSE_FOLDER: &str = "results";
 
 /// Forward and backward passes in separate columns.
@@ -159,7 +159,7 @@ fn record(answer: &Cases, case: &CaseFigures) -> Option<Value> {
             } else {
                 with_pass(&answer.cases, case, "step").filter(|_| mode == "training")
             };
-            // A step is forward, backward and update: Nano XYZ times this as training.
+            // Nano XYZ measures training as forward, backward and update.
             add("latency_ms", median_ms(measured));
             if mode == "training" {
                 add("step_ms", step.and_then(|step| step.measured.as_ref()).map_or(Value::Null, median_ms));
@@ -180,7 +180,7 @@ fn record(answer: &Cases, case: &CaseFigures) -> Option<Value> {
     Some(Value::Object(record))
 }
 
-/// Whether there is also a forward and backward pass of the same case; its record includes the step.
+/// Whether there is also a forward and backward pass of the case, whose record includes the step.
 fn has_both(answer: &Cases, step: &CaseFigures) -> bool {
     with_pass(&answer.cases, step, "forward_backward").is_some()
 }
@@ -263,7 +263,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_printed_in_the_words_of_the_course() {
+    fn times_are_printed_as_in_cs336() {
         let lines = times(308_120_000.0, Some(17_900_000.0), 10);
         assert_eq!(
             lines,

@@ -1,4 +1,4 @@
-//! A model that is ready to run a pass, or to be trained.
+//! Iterations of passes and of training.
 
 use anyhow::{Context, ensure};
 use laptime_bench::{AxisValue, Device, Fact, Iteration, Nanos, Work};
@@ -7,26 +7,27 @@ use laptime_probe::{Lane, lap, stage, sync_point};
 use laptime_stats::Rng;
 
 use super::spec::{CHECKED_STEPS, Pass, Spec, facts, kept_facts, training_facts, work};
-use crate::backend::{Loaded, into_error};
+use crate::backend::Loaded;
 use crate::check::{check_close, check_finite};
 
 pub struct ModelIteration<'a> {
     spec: Spec,
     config: Config,
-    made: Loaded<dyn Decoder + 'a>,
+    model: Box<dyn Decoder + 'a>,
+    weights: &'static str,
     lane: Option<&'a Lane>,
-    /// The contents of the cache when an iteration begins.
+    /// The cached tokens when an iteration begins.
     prompt: Tokens,
-    /// What an iteration runs; decoding runs one token of each sequence and then those that it chooses.
+    /// The input of an iteration; decoding continues with the sampled tokens.
     tokens: Tokens,
 }
 
 impl<'a> ModelIteration<'a> {
-    /// Fills the cache to its state at the start of an iteration.
+    /// Fills the cache for the first iteration.
     pub fn new(
         spec: Spec,
         config: Config,
-        made: Loaded<dyn Decoder + 'a>,
+        Loaded { model, weights }: Loaded<dyn Decoder + 'a>,
         device: &'a dyn Device,
     ) -> anyhow::Result<Self> {
         let mut rng = Rng::new(spec.seed);
@@ -37,33 +38,29 @@ impl<'a> ModelIteration<'a> {
         };
         let prompt = random(spec.prompt())?;
         let tokens = random(if spec.test.pass == Pass::Decode { 1 } else { spec.test.tokens })?;
-        let mut iteration = Self { spec, config, made, lane: device.lane(), prompt, tokens };
+        let mut iteration = Self { spec, config, model, weights, lane: device.lane(), prompt, tokens };
         if iteration.prompt.length() > 0 {
             let _stage = stage!("prompt", tokens = iteration.prompt.length());
-            iteration.made.model.prefill(&iteration.prompt).map_err(into_error)?;
+            iteration.model.prefill(&iteration.prompt)?;
         }
         Ok(iteration)
     }
 
-    fn decoder(&mut self) -> &mut (dyn Decoder + 'a) {
-        &mut *self.made.model
-    }
-
     fn decode(&mut self) -> Result<(), ModelError> {
-        let Self { made, spec, lane, .. } = self;
+        let Self { model, spec, lane, .. } = self;
         {
             let _stage = stage!("decode", on = *lane, tokens = spec.test.tokens);
             for token in 0..spec.test.tokens {
-                let replay = made.model.next_replay()?;
+                let replay = model.next_replay()?;
                 let _lap = lap!("token", on = *lane, token = token, replay = replay);
-                made.model.step()?;
+                model.step()?;
             }
         }
-        sync_point!("read_tokens", made.model.sampled())?;
+        sync_point!("read_tokens", model.sampled())?;
         Ok(())
     }
 
-    /// Steps must agree with a prefill of the same tokens; this detects a wrong cache.
+    /// Compares decode steps with a prefill of the same tokens, to detect a wrong cache.
     fn check_steps(&mut self) -> anyhow::Result<()> {
         let _stage = stage!("check_steps");
         let (batch, prompt) = (self.spec.batch, self.spec.prompt());
@@ -71,15 +68,15 @@ impl<'a> ModelIteration<'a> {
         let mut next = self.tokens.ids.clone();
         for _ in 0..self.spec.test.tokens.min(CHECKED_STEPS) {
             ran.push(next);
-            self.decoder().step().map_err(into_error)?;
-            next = self.decoder().sampled().map_err(into_error)?;
+            self.model.step()?;
+            next = self.model.sampled()?;
         }
-        let stepped = self.decoder().logits().map_err(into_error)?;
+        let stepped = self.model.logits()?;
         let ids = (0..batch).flat_map(|sequence| ran.iter().filter_map(move |ids| ids.get(sequence).copied()));
         let tokens = Tokens { ids: ids.collect(), batch };
-        self.decoder().truncate(prompt).map_err(into_error)?;
-        self.decoder().prefill(&tokens).map_err(into_error)?;
-        let at_once = self.decoder().logits().map_err(into_error)?;
+        self.model.truncate(prompt)?;
+        self.model.prefill(&tokens)?;
+        let at_once = self.model.logits()?;
         check_finite("logit", &stepped, 0)?;
         ensure!(stepped.len() == at_once.len(), "steps give {} logits, a prefill {}", stepped.len(), at_once.len());
         check_close(&stepped, &at_once, self.spec.dtype).map_err(|(at, [step, prefill])| {
@@ -99,19 +96,19 @@ impl<'a> ModelIteration<'a> {
             }
             seen += row.len();
         };
-        self.decoder().inspect_logits(&mut inspect_logits).map_err(into_error)?;
+        self.model.inspect_logits(&mut inspect_logits)?;
         wrong?;
         ensure!(seen == expected, "there are {seen} logits, expected {expected}");
         Ok(())
     }
 
-    /// The cache must hold what was there and what was run.
+    /// The cache must contain the prompt and the tokens of the pass.
     fn check_length(&mut self) -> anyhow::Result<()> {
         if !self.spec.test.pass.has_cache() {
             return Ok(());
         }
         let expected = self.spec.positions();
-        let length = self.decoder().length();
+        let length = self.model.length();
         ensure!(length == expected, "the cache holds {length} positions, expected {expected}");
         Ok(())
     }
@@ -130,32 +127,32 @@ impl Iteration for ModelIteration<'_> {
     }
 
     fn ready(&mut self) -> anyhow::Result<()> {
-        let Self { made, spec, tokens, .. } = self;
+        let Self { model, spec, tokens, .. } = self;
         if spec.test.pass.has_cache() {
-            made.model.truncate(spec.prompt()).map_err(into_error)?;
+            model.truncate(spec.prompt())?;
         }
         if spec.test.pass == Pass::Decode {
-            made.model.set_next(&tokens.ids).map_err(into_error)?;
+            model.set_next(&tokens.ids)?;
         }
         Ok(())
     }
 
     fn run(&mut self) -> anyhow::Result<()> {
-        let Self { made, tokens, lane, spec, .. } = self;
-        let ran = match spec.test.pass {
+        let Self { model, tokens, lane, spec, .. } = self;
+        match spec.test.pass {
             Pass::Prefill => {
-                let replay = made.model.next_prefill_replay(spec.test.tokens).map_err(into_error)?;
+                let replay = model.next_prefill_replay(spec.test.tokens)?;
                 let _stage = stage!("prefill", on = *lane, tokens = spec.test.tokens, replay = replay);
-                made.model.prefill(tokens)
+                model.prefill(tokens)?;
             }
-            Pass::Decode => self.decode(),
+            Pass::Decode => self.decode()?,
             // Training has a separate iteration.
             _ => {
                 let _stage = stage!("forward", on = *lane, tokens = spec.test.tokens);
-                made.model.forward(tokens)
+                model.forward(tokens)?;
             }
-        };
-        ran.map_err(into_error)
+        }
+        Ok(())
     }
 
     fn readings(&mut self, wall: Nanos) -> Vec<Option<f64>> {
@@ -176,11 +173,11 @@ impl Iteration for ModelIteration<'_> {
 
     fn facts(&self) -> Vec<Fact> {
         let mut facts = facts(&self.config, &self.spec);
-        facts.push(Fact::new("weights", self.made.weights));
+        facts.push(Fact::new("weights", self.weights));
         facts.extend(self.spec.kept.iter().flat_map(|kept| kept_facts(kept, self.spec.test.tokens)));
         match self.spec.test.pass {
-            Pass::Decode => facts.push(Fact::new("steps", replay(&self.made.model.replay()))),
-            Pass::Prefill => facts.push(Fact::new("prompts", replay(&self.made.model.prompt_replay()))),
+            Pass::Decode => facts.push(Fact::new("steps", replay(&self.model.replay()))),
+            Pass::Prefill => facts.push(Fact::new("prompts", replay(&self.model.prompt_replay()))),
             _ => {}
         }
         facts
@@ -195,10 +192,11 @@ fn replay(replay: &Replay) -> String {
     }
 }
 
-/// A model that is ready to be trained. Every iteration runs the same batch.
+/// Training passes; every iteration runs the same batch.
 pub struct TrainIteration<'a> {
     spec: Spec,
-    made: Loaded<dyn Trainer + 'a>,
+    model: Box<dyn Trainer + 'a>,
+    weights: &'static str,
     lane: Option<&'a Lane>,
     tokens: Tokens,
     targets: Vec<u32>,
@@ -208,32 +206,32 @@ pub struct TrainIteration<'a> {
 }
 
 impl<'a> TrainIteration<'a> {
-    pub fn new(spec: Spec, made: Loaded<dyn Trainer + 'a>, device: &'a dyn Device) -> anyhow::Result<Self> {
-        let batch = random_batch(made.model.config(), spec.batch, spec.test.tokens, spec.seed);
-        let (tokens, targets) = batch.map_err(into_error)?;
-        Ok(Self { spec, made, lane: device.lane(), tokens, targets, steps: 0, check_loss: None })
+    pub fn new(spec: Spec, loaded: Loaded<dyn Trainer + 'a>, device: &'a dyn Device) -> anyhow::Result<Self> {
+        let Loaded { model, weights } = loaded;
+        let (tokens, targets) = random_batch(model.config(), spec.batch, spec.test.tokens, spec.seed)?;
+        Ok(Self { spec, model, weights, lane: device.lane(), tokens, targets, steps: 0, check_loss: None })
     }
 
     fn forward(&mut self) -> Result<(), ModelError> {
         let _stage = stage!("forward", on = self.lane, tokens = self.spec.test.tokens);
-        self.made.model.forward(&self.tokens, &self.targets)
+        self.model.forward(&self.tokens, &self.targets)
     }
 
     fn backward(&mut self) -> Result<(), ModelError> {
         let _stage = stage!("backward", on = self.lane, tokens = self.spec.test.tokens);
-        self.made.model.backward()
+        self.model.backward()
     }
 
     fn update(&mut self) -> Result<(), ModelError> {
         let _stage = stage!("optimizer", on = self.lane);
-        self.made.model.update()
+        self.model.update()
     }
 
-    /// Gradients must be finite numbers, and not all of them 0.
+    /// Gradients must be finite, and not all 0.
     fn check_gradients(&mut self) -> anyhow::Result<()> {
         let mut has_some = false;
-        for tensor in checked_tensors(self.made.model.config()) {
-            let gradient = self.made.model.gradient(&tensor).map_err(into_error)?;
+        for tensor in checked_tensors(self.model.config()) {
+            let gradient = self.model.gradient(&tensor)?;
             check_tensor("the gradient of tensor", &tensor, &gradient)?;
             has_some |= gradient.iter().any(|number| *number != 0.0);
         }
@@ -243,8 +241,8 @@ impl<'a> TrainIteration<'a> {
 
     /// An update must leave finite numbers.
     fn check_parameters(&mut self) -> anyhow::Result<()> {
-        for tensor in checked_tensors(self.made.model.config()) {
-            let numbers = self.made.model.parameter(&tensor).map_err(into_error)?;
+        for tensor in checked_tensors(self.model.config()) {
+            let numbers = self.model.parameter(&tensor)?;
             check_tensor("after an update tensor", &tensor, &numbers)?;
         }
         Ok(())
@@ -274,7 +272,7 @@ impl Iteration for TrainIteration<'_> {
     fn check(&mut self) -> anyhow::Result<()> {
         self.ready()?;
         self.run()?;
-        let loss = self.made.model.loss().map_err(into_error)?;
+        let loss = self.model.loss()?;
         ensure!(loss.is_finite(), "the loss is {loss}: the weights may contain NaN or infinity");
         self.check_loss = (self.steps == 1).then_some(f64::from(loss));
         self.check_gradients()?;
@@ -282,16 +280,19 @@ impl Iteration for TrainIteration<'_> {
     }
 
     fn ready(&mut self) -> anyhow::Result<()> {
-        if self.spec.test.pass == Pass::Backward { self.forward().map_err(into_error) } else { Ok(()) }
+        if self.spec.test.pass == Pass::Backward {
+            self.forward()?;
+        }
+        Ok(())
     }
 
     fn run(&mut self) -> anyhow::Result<()> {
         if self.spec.test.pass != Pass::Backward {
-            self.forward().map_err(into_error)?;
+            self.forward()?;
         }
-        self.backward().map_err(into_error)?;
+        self.backward()?;
         if self.spec.test.pass == Pass::Step {
-            self.update().map_err(into_error)?;
+            self.update()?;
         }
         self.steps += 1;
         Ok(())
@@ -300,18 +301,18 @@ impl Iteration for TrainIteration<'_> {
     fn readings(&mut self, wall: Nanos) -> Vec<Option<f64>> {
         let tokens = self.spec.batch as f64 * self.spec.test.tokens as f64;
         let rate = (wall.0 > 0).then(|| tokens * 1e9 / wall.0 as f64);
-        let loss = self.made.model.loss().ok().map(f64::from);
+        let loss = self.model.loss().ok().map(f64::from);
         vec![rate, None, None, loss]
     }
 
     fn work(&self) -> Option<Work> {
-        Some(work(self.made.model.config(), &self.spec))
+        Some(work(self.model.config(), &self.spec))
     }
 
     fn facts(&self) -> Vec<Fact> {
-        let mut facts = facts(self.made.model.config(), &self.spec);
-        facts.extend(training_facts(self.made.model.config(), self.made.model.options()));
-        facts.push(Fact::new("weights", self.made.weights));
+        let mut facts = facts(self.model.config(), &self.spec);
+        facts.extend(training_facts(self.model.config(), self.model.options()));
+        facts.push(Fact::new("weights", self.weights));
         // A curve of losses begins with the first update, which is that of the check.
         let check_loss = self.check_loss.filter(|_| self.spec.test.pass == Pass::Step);
         facts.extend(check_loss.map(|loss| Fact::new("check_loss", AxisValue::Float(loss))));

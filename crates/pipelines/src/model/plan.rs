@@ -5,7 +5,7 @@ use laptime_bench::{
 };
 use laptime_models::{Attention, Config};
 
-use super::axes::{ALIASES, COURSE_FLAGS, FOLDER_FLAG, axes};
+use super::axes::{COURSE_FLAGS, FOLDER_FLAG, aliases, axes};
 use super::spec::{Pass, Test};
 use crate::attention::{CUSTOM, of_pattern, pattern_axes, patterns, with_pattern_name};
 use crate::request::{is_given, refused, words};
@@ -38,11 +38,11 @@ pub struct Found {
     pub config: Config,
 }
 
-/// Resolves the cases: models in the given order, each from short to long.
+/// Resolves the cases: models in the given order, tests from short to long.
 pub fn settle(given: &[Given], find: Find<'_>) -> Result<Plan, PlanError> {
     refuse_two_ways(given)?;
-    let resolved = resolve(ALIASES, given)?;
-    // Values that no model accepts are refused before models are looked up, and too many cases before they are created.
+    let resolved = resolve(&aliases(), given)?;
+    // Values that no model accepts are refused before models are looked up; too many cases, before they are created.
     let mut of_any = without(&resolved, &["model", "test"]);
     of_any.push(("test".to_owned(), vec!["any".to_owned()]));
     Plan::settle(NAME, axes(), &of_any)?;
@@ -75,14 +75,15 @@ fn without_unused_pattern(cases: Vec<Case>, given: &[Given]) -> Result<Vec<Case>
 
 /// Refuses two flags that set the same thing.
 fn refuse_two_ways(given: &[Given]) -> Result<(), PlanError> {
-    let of_axis = |axis: &str| given.iter().find(|(name, _)| axis_of(ALIASES, name) == axis);
+    let aliases = aliases();
+    let of_axis = |axis: &str| given.iter().find(|(name, _)| axis_of(&aliases, name) == axis);
     let length = OF_TESTS.iter().find_map(|axis| of_axis(axis));
     if let (Some(_), Some((other, _))) = (of_axis("test"), length) {
         let reason = format!("`test` and `{other}` both select the pass");
         let hint = "`--test tg128@d4096` includes pass, length and cached tokens; leave out the other flag";
         return Err(refused(reason, hint));
     }
-    let is_model = |(name, _): &&Given| axis_of(ALIASES, name) == "model";
+    let is_model = |(name, _): &&Given| axis_of(&aliases, name) == "model";
     let (folders, names): (Vec<&Given>, Vec<&Given>) =
         given.iter().filter(is_model).partition(|(name, _)| name == FOLDER_FLAG);
     match (folders.first(), names.first()) {
@@ -107,7 +108,8 @@ struct Model {
 fn models(given: &[Given], find: Find<'_>) -> Result<Vec<Model>, PlanError> {
     let mut models: Vec<Model> = Vec::new();
     let default = [("model".to_owned(), vec!["tiny".to_owned()])];
-    let named: Vec<&Given> = given.iter().filter(|(name, _)| axis_of(ALIASES, name) == "model").collect();
+    let aliases = aliases();
+    let named: Vec<&Given> = given.iter().filter(|(name, _)| axis_of(&aliases, name) == "model").collect();
     for (flag, words) in if named.is_empty() { default.iter().collect() } else { named } {
         let values = parse_values(words.iter().map(String::as_str));
         for value in values.map_err(|source| PlanError::Values { axis: "model", source })? {

@@ -1,4 +1,4 @@
-//! A case of `model`, read: what it runs, by its short name too (`pp512`, `tg128@d4096`, `step512`), and its work.
+//! Parsed cases of `model`, their short names (`pp512`, `tg128@d4096`, `step512`), and their work.
 
 use std::{fmt, str::FromStr};
 
@@ -10,7 +10,7 @@ use laptime_trace::run::Traffic;
 use crate::attention::pattern;
 use crate::request::{fact, graph, plus, seed};
 
-/// Steps that are checked against a prefill of the same tokens.
+/// Decode steps that are checked against a prefill of the same tokens.
 pub const CHECKED_STEPS: usize = 8;
 
 #[derive(Debug, Clone, PartialEq)]
@@ -57,7 +57,7 @@ impl Spec {
         })
     }
 
-    /// Tokens of each sequence that are in the cache when an iteration begins: decoding needs one to go on from.
+    /// Cached tokens of each sequence when an iteration begins; decoding needs at least one.
     pub fn prompt(&self) -> usize {
         if self.test.pass == Pass::Decode { self.test.cached.max(1) } else { self.test.cached }
     }
@@ -67,14 +67,12 @@ impl Spec {
         self.prompt().saturating_add(self.test.tokens)
     }
 
-    /// Tokens of a sequence that run at once at most: the prompt that fills the cache, the pass itself, or the prefill that
-    /// steps are checked by.
+    /// The most tokens of a sequence in one pass: the prompt, the pass itself, or the prefill that checks decode steps.
     pub fn most_at_once(&self) -> usize {
         let decoded = if self.test.pass == Pass::Decode { CHECKED_STEPS } else { usize::MAX };
         self.prompt().max(self.test.tokens.min(decoded))
     }
 
-    /// The capacity of the cache: the positions that the iteration uses.
     pub fn capacity(&self) -> CacheCapacity {
         if self.test.pass.has_cache() { CacheCapacity::Static(self.positions()) } else { CacheCapacity::Growing }
     }
@@ -124,15 +122,13 @@ impl Spec {
 pub enum Pass {
     /// Logits of every position, without a cache.
     Forward,
-    /// Many tokens at once, after those in the cache.
+    /// Many tokens at once, after the cached ones.
     Prefill,
-    /// Decode steps with a KV cache.
     Decode,
-    /// Of a training step only the backward pass, after a forward pass that is not timed.
+    /// The backward pass of a training step; its forward pass is not timed.
     Backward,
-    /// Forward, loss and backward.
     ForwardBackward,
-    /// The same, and an update of every parameter.
+    /// Forward, backward and the update of all parameters.
     Step,
 }
 
@@ -176,9 +172,9 @@ impl FromStr for Pass {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Test {
     pub pass: Pass,
-    /// Tokens of each sequence that are run and timed.
+    /// Timed tokens of each sequence.
     pub tokens: usize,
-    /// Tokens of each sequence that are in the cache before.
+    /// Cached tokens of each sequence.
     pub cached: usize,
 }
 
@@ -242,7 +238,6 @@ pub fn work(config: &Config, spec: &Spec) -> Work {
     }
 }
 
-/// Pairs of a head that are kept.
 fn connections(kept: &Kept, tokens: usize) -> u64 {
     Layout::build(kept, tokens, CPU_TILING).connections()
 }
@@ -253,7 +248,7 @@ pub fn kept_facts(kept: &Kept, tokens: usize) -> Vec<Fact> {
     vec![fact("connections", connections), Fact::new("sparsity", AxisValue::Float(sparsity))]
 }
 
-/// Facts about the memory that training a model takes, computed before anything is allocated.
+/// Facts about the memory of training, computed before anything is allocated.
 pub fn training_facts(config: &Config, options: &TrainOptions) -> Vec<Fact> {
     let need = config.train_need(options);
     vec![
@@ -285,7 +280,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn tests_have_the_names_that_people_know() {
+    fn tests_have_the_names_of_llama_bench() {
         let test = |pass, tokens, cached| Ok(Test { pass, tokens, cached });
         assert_eq!("pp512".parse(), test(Pass::Prefill, 512, 0));
         assert_eq!("tg128 @ d4096".parse(), test(Pass::Decode, 128, 4096));
@@ -297,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_test_is_told_with_examples() {
+    fn invalid_test_names_are_refused_with_examples() {
         for text in [
             "",
             "pp",
@@ -318,13 +313,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_test_is_read_back_from_its_name(pass in 0..6_usize, tokens in 1..usize::MAX, cached in any::<usize>()) {
+        fn every_test_is_parsed_from_its_name(pass in 0..6_usize, tokens in 1..usize::MAX, cached in any::<usize>()) {
             let test = Test { pass: Pass::ALL[pass], tokens, cached };
             prop_assert_eq!(test.to_string().parse::<Test>(), Ok(test));
         }
 
         #[test]
-        fn any_text_is_read_or_refused(text in ".{0,20}") {
+        fn any_text_is_parsed_or_refused(text in ".{0,20}") {
             let _ = text.parse::<Test>();
         }
     }

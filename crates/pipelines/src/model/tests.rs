@@ -44,12 +44,12 @@ pub fn cases(line: &str, axes: &str) -> Vec<String> {
 const SHAPE: &str = "model test batch_size dtype attention";
 
 #[test]
-fn without_a_model_it_is_the_tiny_one_within_its_context() {
+fn the_default_model_is_tiny_within_its_context() {
     assert_eq!(cases("", SHAPE), ["tiny pp512 1 f32 dense", "tiny tg128 1 f32 dense"]);
 }
 
 #[test]
-fn a_size_of_the_course_has_the_defaults_of_the_course() {
+fn a_model_size_has_the_defaults_of_cs336() {
     assert_eq!(cases("--model-size small", SHAPE), ["small forward_backward512 4 f32 naive"]);
     let line = "--model-sizes small medium large --context-length 512 --batch-size 4 --pass-type forward";
     assert_eq!(cases(line, "model seq_len batch_size"), ["small 512 4", "medium 512 4", "large 512 4"]);
@@ -58,7 +58,7 @@ fn a_size_of_the_course_has_the_defaults_of_the_course() {
 }
 
 #[test]
-fn a_preset_has_its_own_type_and_attention_and_runs_a_prompt_and_tokens() {
+fn a_preset_has_its_dtype_and_attention_and_runs_prefill_and_decode() {
     let expected = ["Qwen3-0.6B pp512 1 bf16 dense", "Qwen3-0.6B tg128 1 bf16 dense"];
     assert_eq!(cases("--preset qwen3-0.6b", SHAPE), expected);
     assert_eq!(cases("--model Qwen3-0.6B", SHAPE), expected);
@@ -66,7 +66,7 @@ fn a_preset_has_its_own_type_and_attention_and_runs_a_prompt_and_tokens() {
 }
 
 #[test]
-fn a_kit_of_presets_and_lengths_runs_forward_passes() {
+fn presets_with_lengths_run_forward_passes() {
     let line = "--presets decoder_tiny decoder_small --seq_lens 512 1024 --batch_size 1 --no_training";
     let expected = ["decoder_tiny forward512 1", "decoder_tiny forward1024 1"];
     let of_small = ["decoder_small forward512 1", "decoder_small forward1024 1"];
@@ -74,12 +74,12 @@ fn a_kit_of_presets_and_lengths_runs_forward_passes() {
 }
 
 #[test]
-fn cases_run_from_short_to_long_and_number_types_stay_together() {
+fn cases_run_from_short_to_long_grouped_by_dtype() {
     let line = "--seq-lens 256 64 128 --batch-size 2,1 --dtype bfloat16,float32";
     let each = ["1 64", "2 64", "1 128", "2 128", "1 256", "2 256"];
     let mut expected: Vec<String> =
         ["bf16", "f32"].iter().flat_map(|dtype| each.iter().map(move |shape| format!("{dtype} {shape}"))).collect();
-    // As many tokens are as long: 2 x 64 and 1 x 128.
+    // 2 x 64 and 1 x 128 have the same number of tokens.
     assert_eq!(cases(line, "dtype batch_size seq_len").len(), expected.len());
     let tokens: Vec<i64> = settled(line)
         .unwrap()
@@ -102,20 +102,20 @@ fn lengths_have_names() {
 }
 
 #[test]
-fn tests_are_named_as_people_know_them() {
+fn tests_have_short_names() {
     let line = "--preset tiny --test tg16@d100,pp8 --batch-size 2";
     let expected = ["prefill 8 0 2 pp8", "decode 16 100 2 tg16@d100"];
     assert_eq!(cases(line, "pass_type seq_len cache_tokens batch_size test"), expected);
 }
 
 #[test]
-fn a_pass_without_a_length_has_its_own() {
+fn a_pass_has_a_default_length() {
     let line = "--preset tiny --pass-type prefill,decode --cache-tokens 100";
-    assert_eq!(cases(line, "test"), ["pp412@d100", "tg128@d100"], "100 of 512 positions are taken");
+    assert_eq!(cases(line, "test"), ["pp412@d100", "tg128@d100"], "100 of 512 positions are in use");
 }
 
 #[test]
-fn only_the_two_largest_sizes_are_reduced_and_are_marked() {
+fn only_the_two_largest_sizes_are_reduced() {
     let line = "--model-sizes large xl 2.7B --reduced";
     let expected = ["large 512 4 false", "xl 256 2 true", "2.7B 128 1 true"];
     assert_eq!(cases(line, "model seq_len batch_size reduced"), expected);
@@ -123,7 +123,7 @@ fn only_the_two_largest_sizes_are_reduced_and_are_marked() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_with_a_hint() {
+fn invalid_requests_are_refused_with_a_hint() {
     for (line, error, hint) in [
         ("--preset qwen3-0.7b", "there is no model `qwen3-0.7b`", ""),
         ("--test pp512 --seq-len 5", "`test` and `seq_len` both select the pass", "leave out the other flag"),
@@ -157,12 +157,12 @@ pub fn with_iteration(line: &str, fault: Fault, act: impl FnOnce(&mut dyn Iterat
     let device = Simulated::new();
     match model.prepare(&case, &device).unwrap() {
         Prepared::Ready(mut iteration) => act(&mut *iteration, &calls),
-        _ => panic!("there is memory without end"),
+        _ => panic!("memory is unlimited"),
     }
 }
 
 #[test]
-fn a_decode_take_steps_from_the_same_cache_and_reads_once() {
+fn a_decode_iteration_starts_from_the_same_cache_and_reads_once() {
     with_iteration("--test tg16@d5 --batch-size 3", Fault::None, |iteration, calls| {
         iteration.check().unwrap();
         let before = (calls.step.load(Relaxed), calls.read.load(Relaxed));
@@ -175,7 +175,7 @@ fn a_decode_take_steps_from_the_same_cache_and_reads_once() {
 }
 
 #[test]
-fn a_prefill_take_runs_one_pass_behind_what_is_cached() {
+fn a_prefill_iteration_runs_one_pass_after_the_cached_tokens() {
     with_iteration("--test pp16@d5", Fault::None, |iteration, calls| {
         iteration.check().unwrap();
         for _ in 0..3 {
@@ -188,7 +188,7 @@ fn a_prefill_take_runs_one_pass_behind_what_is_cached() {
 }
 
 #[test]
-fn a_forward_take_runs_without_a_cache() {
+fn a_forward_iteration_runs_without_a_cache() {
     with_iteration("--model-size tiny --context-length 8 --pass-type forward", Fault::None, |iteration, calls| {
         iteration.check().unwrap();
         assert_eq!((calls.forward.load(Relaxed), calls.prefill.load(Relaxed)), (1, 0));
@@ -197,7 +197,7 @@ fn a_forward_take_runs_without_a_cache() {
 }
 
 #[test]
-fn a_cache_that_is_wrong_is_a_case_that_failed() {
+fn a_wrong_cache_fails_the_case() {
     with_iteration("--test tg16", Fault::Cache, |iteration, _| {
         let error = iteration.check().unwrap_err().to_string();
         assert!(error.starts_with("the cache is wrong: logit "), "{error}");
@@ -205,7 +205,7 @@ fn a_cache_that_is_wrong_is_a_case_that_failed() {
 }
 
 #[test]
-fn logits_that_are_no_numbers_are_told_in_every_pass() {
+fn logits_that_are_not_finite_fail_every_pass() {
     for line in ["--test tg4", "--test pp4", "--test forward4"] {
         with_iteration(line, Fault::Nan, |iteration, _| {
             let error = iteration.check().unwrap_err().to_string();
@@ -215,7 +215,7 @@ fn logits_that_are_no_numbers_are_told_in_every_pass() {
 }
 
 #[test]
-fn what_is_longer_than_the_model_does_not_apply() {
+fn a_case_beyond_the_context_does_not_apply() {
     for (line, reason) in [
         ("--test pp513", "513 tokens exceed the context of `tiny` (512)"),
         ("--test tg12@d501", "501 cached tokens plus 12 tokens exceed the context of `tiny` (512)"),
@@ -234,24 +234,24 @@ fn what_is_longer_than_the_model_does_not_apply() {
 }
 
 #[test]
-fn what_does_not_fit_is_told_before_anything_is_made() {
+fn a_case_that_does_not_fit_is_reported_before_anything_is_allocated() {
     let (model, calls) = model(Fault::None);
     let case = settled("--preset Qwen3-8B").unwrap().remove(0);
     let device = Simulated::with_memory(1 << 30);
     let prepared = model.prepare(&case, &device).unwrap();
     assert!(matches!(prepared, Prepared::DoesNotFit { needed, available } if needed > available));
-    assert_eq!(calls.made.load(Relaxed), 0);
+    assert_eq!(calls.loaded.load(Relaxed), 0);
 }
 
 #[test]
-fn weights_that_cannot_be_read_are_a_case_that_failed() {
+fn unreadable_weights_fail_the_case() {
     let case = settled("").unwrap().remove(0);
     let error = model(Fault::Weights).0.prepare(&case, &Simulated::new()).err().unwrap();
     assert_eq!(error.to_string(), "tensor `model.norm.weight` is missing");
 }
 
 #[test]
-fn what_is_known_of_the_model_stands_beside_the_axes() {
+fn facts_about_the_model_are_reported() {
     with_iteration("--model-size small", Fault::None, |iteration, _| {
         let facts = iteration.facts();
         let fact = |name: &str| facts.iter().find(|fact| fact.name == name).map(|fact| fact.value.clone());
@@ -261,7 +261,7 @@ fn what_is_known_of_the_model_stands_beside_the_axes() {
 }
 
 #[test]
-fn the_work_of_a_take_is_that_of_its_passes() {
+fn the_work_of_an_iteration_is_that_of_its_passes() {
     let config = laptime_models::Config::from_preset("small").unwrap();
     let (tokens, layers, width, ffn) = (4 * 512_u64, 12, 768, 3072);
     let products = 2 * tokens * (layers * (4 * width * width + 3 * width * ffn) + width * 10_000);
@@ -278,7 +278,7 @@ fn the_work_of_a_take_is_that_of_its_passes() {
 }
 
 #[test]
-fn a_pattern_is_the_models_own_and_is_told_only_where_some_attention_follows_it() {
+fn the_default_pattern_is_the_models_and_is_only_in_sparse_cases() {
     let axes = "attention pattern window global random";
     let line = "--preset decoder_tiny --seq-lens 64 --attention dense,sparse";
     assert_eq!(cases(line, axes), ["dense tiny 256 32 16", "sparse tiny 256 32 16"]);
@@ -293,13 +293,13 @@ fn a_pattern_is_the_models_own_and_is_told_only_where_some_attention_follows_it(
 }
 
 #[test]
-fn sparse_attention_is_for_passes_over_many_tokens_from_the_first_on() {
+fn sparse_attention_needs_a_pass_over_many_tokens_and_an_empty_cache() {
     let outcome = |test: &str| {
         let case = settled(&format!("--test {test} --attention sparse")).unwrap().remove(0);
         match model(Fault::None).0.prepare(&case, &Simulated::new()).unwrap() {
             Prepared::DoesNotApply(reason) => reason,
             Prepared::Ready(_) => "ready".to_owned(),
-            Prepared::DoesNotFit { .. } => panic!("there is memory without end"),
+            Prepared::DoesNotFit { .. } => panic!("memory is unlimited"),
         }
     };
     assert_eq!([outcome("forward8"), outcome("pp8")], ["ready", "ready"]);
@@ -309,7 +309,7 @@ fn sparse_attention_is_for_passes_over_many_tokens_from_the_first_on() {
 }
 
 #[test]
-fn work_and_facts_of_sparse_attention_are_of_what_is_kept() {
+fn work_and_facts_of_sparse_attention_count_the_kept_pairs() {
     let of = |attention: &str| {
         let line = format!("--preset decoder_tiny --test forward600 --attention {attention}");
         let case = settled(&line).unwrap().remove(0);

@@ -2,7 +2,9 @@
 
 use laptime_bench::{Alias, AxisSpec, AxisValue, ValueKind::*};
 
-use crate::axis::{ABOUT_THREADS, AUTO, DECODER_DTYPES, NONE, SEED, THREADS, axes, default_threads, from};
+use crate::axis::{
+    ABOUT_THREADS, AUTO, DECODER_DTYPES, SEED, THREADS, axes, default_threads, dtype_words, from, names, words,
+};
 
 /// The value for the default number of resident layers: `auto`, or half of a tiny model.
 pub const USUAL: &str = "usual";
@@ -15,9 +17,6 @@ const MODES: &[&str] = &["sync", "pinned", "prefetch", "wrap", "batched"];
 
 /// The axis that is derived from the weights if it is not given.
 pub const MAX_TOKENS: &str = "max_tokens";
-
-/// Axes that select the script; a case has those that were given.
-pub const OF_TEXT: &[&str] = &["txt_path", "voice_files"];
 
 /// Switches that change the list of cases and are not part of a case.
 pub const OF_RUN: &[&str] = &["benchmark", "profile"];
@@ -43,8 +42,8 @@ pub fn axes() -> Vec<AxisSpec> {
         LAYERS, Name, [USUAL], High,
             "layers kept on the device: a number, auto (also `--auto`), all (also `--no-offload`), or one of high_end, mid_range, consumer, budget, minimal, light, moderate, balanced, aggressive, extreme; usual is auto, or half of the layers of a tiny model";
         "dtype", OneOf(DECODER_DTYPES), [AUTO], High, "dtype; fp8, with `--pipeline lm`, is bf16 with e4m3 weights in all layers; auto is that of the model";
-        "txt_path", Name, [NONE], Low, "a script with lines `Speaker N: text` [default: a short built-in one]";
-        "voice_files", Name, [NONE], Low,
+        "txt_path", Text(" "), [], Low, "a script with lines `Speaker N: text` [default: a short built-in one]";
+        "voice_files", Text(","), [], Low,
             "one WAV file per speaker, in order of first appearance; synthetic voices without them";
         "mode", OneOf(MODES), ["wrap"], High, "how offloaded layers are copied to the device";
         "memory_budget", Name, [FREE], High,
@@ -65,16 +64,13 @@ pub fn axes() -> Vec<AxisSpec> {
 }
 
 /// Aliases, among them the names of the original tool.
-pub const ALIASES: &[Alias] = &[
-    Alias::of_axis(PRESET_FLAG, "model"),
-    Alias::of_axis(FOLDER_FLAG, "model"),
-    Alias::of_axis("num_gpu_layers", LAYERS),
-    Alias::of_axis("offload_preset", LAYERS),
-    Alias::switch("auto", LAYERS, AUTO),
-    Alias::switch("no_offload", LAYERS, ALL),
-    Alias::of_values("float32", "dtype", "f32"),
-    Alias::of_values("bfloat16", "dtype", "bf16"),
-    Alias::of_values("float16", "dtype", "f16"),
-    Alias::of_values("half", "dtype", "f16"),
-    Alias::of_values("float8_e4m3fn", "dtype", "fp8"),
-];
+pub fn aliases() -> Vec<Alias> {
+    [
+        names("model", &[PRESET_FLAG, FOLDER_FLAG]),
+        names(LAYERS, &["num_gpu_layers", "offload_preset"]),
+        vec![Alias::switch("auto", LAYERS, AUTO), Alias::switch("no_offload", LAYERS, ALL)],
+        dtype_words(),
+        words("dtype", &[("half", "f16"), ("float8_e4m3fn", "fp8")]),
+    ]
+    .concat()
+}

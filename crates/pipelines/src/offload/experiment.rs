@@ -1,4 +1,4 @@
-//! The experiment of `laptime diagnose`: the same generation with the requested layers on the device, with all of them and
+//! The experiment of `laptime diagnose`: the same generation with the requested layers on the device, with all layers, and
 //! with a few more.
 
 use laptime_analyze::{Conclusion, ExperimentLimits, Trial};
@@ -8,18 +8,18 @@ use laptime_report::tables::{self, TrialRow};
 
 use super::extras::{check_plan, not_measured};
 use super::files::CPU;
-use super::layers::Stay;
+use super::layers::Residency;
 use super::plan::{with_layers, without_offloading};
 use super::subject::{Spec, Subject};
 use crate::extras::{Experiment, Variant, files::metric, refusal, refuse};
 
-/// Layers that the third variant has in addition.
+/// Additional resident layers of the third variant.
 const MORE: usize = 4;
 
 pub struct OffloadExperiment;
 
 impl Experiment for OffloadExperiment {
-    /// A case without offloading may be among them: it is a variant anyway.
+    /// A case without offloading may be among them, since it is a variant anyway.
     fn case(&self, cases: &[Case]) -> Option<Case> {
         let case = cases.last()?;
         let is_one = |other: &Case| other == case || *other == without_offloading(case);
@@ -60,9 +60,9 @@ fn emulated(case: &Case, device: &str) -> Option<f64> {
 /// The medians of the rounds of a variant, or why it was not measured.
 fn row((variant, outcomes): &(Variant, Vec<Outcome>)) -> anyhow::Result<TrialRow> {
     let subject = Subject::of(&Spec::of(&variant.case)?)?;
-    let layers = match subject.stay {
-        Stay::Layers(count) => count,
-        Stay::Auto => subject.kind.decoder().layers,
+    let layers = match subject.residency {
+        Residency::Layers(count) => count,
+        Residency::Auto => subject.kind.decoder().layers,
     } as u64;
     let reason = outcomes.iter().find_map(not_measured);
     let median = |name: &str| {

@@ -1,4 +1,4 @@
-//! What `offload` adds to the commands: the configuration, live lines, where a token's time goes, and the audio.
+//! The extras of `offload`: the configuration, progress lines, a breakdown of the time per token, and the audio.
 
 use std::path::{Path, PathBuf};
 use std::{io::Write, sync::Arc};
@@ -139,7 +139,7 @@ impl OffloadExtras {
         for case in measured_cases(results) {
             let generated = match self.live.generated(case) {
                 Some(generated) => Some(generated),
-                // It was generated in another process; noise is seeded, so this is the same audio.
+                // The case ran in another process; noise is seeded, so the audio is the same.
                 None => OffloadedLayers::speak(case, &*context.device()?)?,
             };
             let file = generated.map(|generated| write_audio(&generated, audio_folder(context), &written));
@@ -179,9 +179,9 @@ fn audio_folder<'a>(context: &'a Context<'_>) -> &'a Path {
     context.flags.path(OUTPUT_DIR.name).unwrap_or(context.folder)
 }
 
-/// What will be done with a case, or why it cannot be done, with a hint.
+/// The plan of a case, or why it cannot run, with a hint.
 pub fn check_plan(case: &Case, device: &dyn Device) -> anyhow::Result<OffloadPlan> {
-    OffloadedLayers::look(case, device).map_err(|error| {
+    OffloadedLayers::plan_of(case, device).map_err(|error| {
         let hint = match error.is::<BudgetTooSmall>() {
             true => "raise it, or leave `--memory-budget` out to use all free memory",
             false => "`--no-offload` keeps all layers on the device, `--auto` as many as fit",
@@ -219,7 +219,7 @@ fn mib(bytes: u64) -> String {
     if mib < 1024.0 { format!("{mib:.1} MiB") } else { format!("{:.2} GiB", mib / 1024.0) }
 }
 
-/// Prints what was generated, the offloaded layers of the last token and where a token's time goes.
+/// Prints the generation, the offloaded layers of the last token, and the breakdown of the time per token.
 fn show(
     context: &Context<'_>,
     results: &[&CaseResult],
@@ -281,7 +281,7 @@ fn add_peaks(measured: &mut Measured, peaks: Option<&Peaks>) {
     }
 }
 
-/// Why a case was not measured, in one line.
+/// Why a case was not measured.
 pub fn not_measured(outcome: &Outcome) -> Option<String> {
     let gib = |bytes: &Option<u64>| {
         bytes.map_or_else(|| "?".to_owned(), |bytes| format!("{:.1}", bytes as f64 / (1_u64 << 30) as f64))
@@ -298,7 +298,7 @@ pub fn not_measured(outcome: &Outcome) -> Option<String> {
     }
 }
 
-/// The generation of a case that was not measured to its end: what was generated so far.
+/// The generation of a case that was not finished.
 fn unfinished(generated: &Generated, result: &CaseResult) -> Generation {
     let is_gpu = result.device != CPU;
     let [layers, resident] = generated.layers.map(|count| count as u64);
@@ -320,7 +320,7 @@ fn unfinished(generated: &Generated, result: &CaseResult) -> Generation {
     }
 }
 
-/// The summary of a case: the figures of its row in a comparison, and the memory of its device.
+/// The summary of a case: its row in a comparison, and the memory of its device.
 fn summary(generated: Option<&Generated>, result: &CaseResult) -> Option<Generation> {
     let is_gpu = result.device != CPU;
     let device = generated.and_then(|generated| generated.memory[0].zip(generated.memory[1])).filter(|_| is_gpu);
@@ -340,7 +340,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_summary_of_a_case_and_its_row_in_a_comparison_have_the_same_figures() {
+    fn the_summary_of_a_case_agrees_with_its_row_in_a_comparison() {
         let fact = |name: &str, value: i64| Fact::new(name, AxisValue::Int(value));
         let metric = |name: &str, values: [f64; 3]| Metric {
             name: name.to_owned(),

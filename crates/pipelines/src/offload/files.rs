@@ -1,4 +1,4 @@
-//! What is saved from generations with offloaded layers: the audio, and rows to compare.
+//! Audio files and rows of a comparison.
 
 use std::path::{Path, PathBuf};
 
@@ -12,8 +12,7 @@ use super::runner::Generated;
 use crate::extras::files::{count, create_parent, metric, number};
 use crate::extras::{Hinted, Screen};
 
-/// The device without a GPU.
-pub const CPU: &str = "cpu";
+pub use crate::cpu::CPU;
 
 pub fn name(layers: u64, resident: u64, mode: &str, is_gpu: bool) -> String {
     match (resident == layers, is_gpu) {
@@ -28,7 +27,7 @@ fn emulated(measured: &Measured) -> Option<f64> {
     number(measured, "link_gbps").filter(|_| is_emulated)
 }
 
-/// A measured case with the medians of its iterations, for its summary and for its row in a comparison.
+/// The medians of a measured case, for its summary and its row in a comparison.
 pub fn generation(result: &CaseResult) -> Option<Generation> {
     let measured = result.measured()?;
     let walls: Vec<f64> = measured.wall_ns.iter().map(|nanos| *nanos as f64).collect();
@@ -63,8 +62,8 @@ pub fn warn_about_pageable(results: &[&CaseResult], screen: &dyn Screen) {
     }
 }
 
-/// Writes the audio of a generation, if it has any, under the name that VibeVoice offload gives it: the resident layers and
-/// the script.
+/// Writes the audio of a generation, if it has any, with the file name of VibeVoice offload: the resident layers and the
+/// script.
 pub fn write_audio(generated: &Generated, folder: &Path, taken: &[PathBuf]) -> anyhow::Result<Option<PathBuf>> {
     if generated.samples.is_empty() {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! A generation as an iteration, its work, and facts about it.
+//! Iterations of generation with offloaded layers, their work, and facts.
 
 use std::path::PathBuf;
 
@@ -11,10 +11,8 @@ use laptime_trace::run::Traffic;
 use super::layers::Fit;
 use super::runner::{Loaded, Run, Runner};
 use super::subject::{Kind, Spec, Subject};
-use crate::backend::{into_error, is_gpu};
-use crate::{check::check_finite, request::fact};
+use crate::{backend::is_gpu, check::check_finite, request::fact};
 
-/// A generation: a prompt in, tokens and their audio out.
 pub struct OffloadIteration<'a> {
     runner: Runner<'a>,
     last: Run,
@@ -32,13 +30,13 @@ impl<'a> OffloadIteration<'a> {
         }
     }
 
-    /// Checks that audio is finite and has the right length; for a language model, that the logits are finite.
-    fn check_made(&mut self) -> anyhow::Result<()> {
-        let made = self.last.tokens_ns.len();
+    /// Checks that the audio is finite and has the expected length, or that the logits of a language model are finite.
+    fn check_output(&mut self) -> anyhow::Result<()> {
+        let generated = self.last.tokens_ns.len();
         let (expected, is_endless) = (self.runner.subject.tokens, self.runner.subject.folder.is_none());
         let is_cut = self.runner.observer.is_stopped();
-        ensure!(!is_endless || is_cut || made == expected, "there are {made} tokens, expected {expected}");
-        match &mut self.runner.made {
+        ensure!(!is_endless || is_cut || generated == expected, "there are {generated} tokens, expected {expected}");
+        match &mut self.runner.loaded {
             Loaded::Speech(model) => {
                 let (samples, hop) = (model.audio_tokens(), model.config().token_samples());
                 let expected = samples.saturating_mul(hop);
@@ -46,7 +44,7 @@ impl<'a> OffloadIteration<'a> {
                 ensure!(length == expected, "{samples} tokens of audio are {expected} samples, and there are {length}");
                 check_finite("sample", &self.last.samples, 0)
             }
-            Loaded::Lm(decoder) => check_finite("logit", &decoder.logits().map_err(into_error)?, 0),
+            Loaded::Lm(decoder) => check_finite("logit", &decoder.logits()?, 0),
         }
     }
 }
@@ -56,24 +54,22 @@ impl Iteration for OffloadIteration<'_> {
         self.ready()?;
         self.run()?;
         self.runner.notify_observer(&self.last);
-        self.check_made()
+        self.check_output()
     }
 
     fn ready(&mut self) -> anyhow::Result<()> {
         self.last = Run::default();
-        match &mut self.runner.made {
-            Loaded::Speech(model) => model.reset().map_err(into_error),
-            Loaded::Lm(_) => Ok(()),
+        if let Loaded::Speech(model) = &mut self.runner.loaded {
+            model.reset()?;
         }
+        Ok(())
     }
 
     fn run(&mut self) -> anyhow::Result<()> {
-        let made = self.runner.generate(&mut self.last);
-        if made.is_err() {
+        Ok(self.runner.generate(&mut self.last).inspect_err(|_| {
             // Tokens generated before the failure are kept.
             self.runner.notify_observer(&self.last);
-        }
-        made.map_err(into_error)
+        })?)
     }
 
     fn readings(&mut self, wall: Nanos) -> Vec<Option<f64>> {
@@ -84,7 +80,7 @@ impl Iteration for OffloadIteration<'_> {
         let tokens = Sorted::<u64>::from_unsorted(tokens_ns.clone());
         let token = |part: f64| tokens.quantile(part).map(|nanos| nanos / 1e6);
         let a_token = |nanos: f64| over(nanos / 1e6, tokens_ns.len() as f64).filter(|_| visits.count > 0);
-        let bytes = self.runner.made.offloading().map_or(0, |offloading| offloading.layer_bytes);
+        let bytes = self.runner.loaded.offloading().map_or(0, |offloading| offloading.layer_bytes);
         vec![
             audio.and_then(|audio| over(wall, audio)),
             over(tokens_ns.len() as f64, *generation_ns as f64 / 1e9),
@@ -109,7 +105,7 @@ impl Iteration for OffloadIteration<'_> {
     }
 }
 
-/// Streams of a speech model: one with the script (positive) and one without (negative).
+/// Streams of classifier-free guidance: one with the script (positive) and one without (negative).
 const STREAMS: u64 = 2;
 
 fn number(name: &str, value: f64) -> Fact {
@@ -138,7 +134,7 @@ fn cache_bytes(subject: &Subject) -> u64 {
     }
 }
 
-/// The work of one token in parts: a layer in one pass, the diffusion head, and the rest.
+/// The work of one token: a layer in one pass, the diffusion head, and the rest.
 struct Parts {
     layer: StageWork,
     diffusion: StageWork,
@@ -252,7 +248,7 @@ pub fn facts(runner: &Runner<'_>, last: &Run) -> Vec<Fact> {
             |(file, rate): &(PathBuf, u32)| Fact::new("resampled", format!("{} from {rate} Hz", file.display()));
         facts.extend(resampled.iter().map(shown));
     }
-    if let Some(offloading) = runner.made.offloading() {
+    if let Some(offloading) = runner.loaded.offloading() {
         facts.extend(of_offloading(subject, spec, &offloading, is_gpu(runner.device)));
     }
     facts

@@ -30,27 +30,29 @@ pub fn preset(name: &str) -> Option<(&'static str, usize)> {
     PRESETS.into_iter().find(|(known, _)| *known == plain)
 }
 
+/// Which layers are resident on the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stay {
-    /// This many, the last ones of the model.
+pub enum Residency {
+    /// This number, from the end of the model.
     Layers(usize),
+    /// As many as fit.
     Auto,
 }
 
 /// Parses the number of resident layers. The default of a tiny model is half of its layers.
-pub fn stay(word: &str, layers: usize, is_tiny: bool) -> Result<Stay, String> {
+pub fn parse_residency(word: &str, layers: usize, is_tiny: bool) -> Result<Residency, String> {
     match word {
-        AUTO => return Ok(Stay::Auto),
-        USUAL if is_tiny => return Ok(Stay::Layers(layers / 2)),
-        USUAL => return Ok(Stay::Auto),
-        ALL => return Ok(Stay::Layers(layers)),
+        AUTO => return Ok(Residency::Auto),
+        USUAL if is_tiny => return Ok(Residency::Layers(layers / 2)),
+        USUAL => return Ok(Residency::Auto),
+        ALL => return Ok(Residency::Layers(layers)),
         _ => {}
     }
     if let Some((_, of_28)) = preset(word) {
-        return Ok(Stay::Layers(share(of_28, layers)));
+        return Ok(Residency::Layers(share(of_28, layers)));
     }
     match word.parse::<usize>() {
-        Ok(number) if number <= layers => Ok(Stay::Layers(number)),
+        Ok(number) if number <= layers => Ok(Residency::Layers(number)),
         Ok(number) => Err(format!("cannot keep {number} layers on the device: the model has {layers}")),
         Err(_) => {
             let known = PRESETS.map(|(name, _)| name).join(", ");
@@ -59,7 +61,7 @@ pub fn stay(word: &str, layers: usize, is_tiny: bool) -> Result<Stay, String> {
     }
 }
 
-/// The same share of another number of layers, rounded: a preset is a share of the model.
+/// The share of a preset for another number of layers, rounded.
 fn share(of_28: usize, layers: usize) -> usize {
     (of_28.saturating_mul(layers).saturating_mul(2) + OF) / (2 * OF)
 }
@@ -76,7 +78,7 @@ const UNITS: [(&str, f64); 9] = [
     ("b", 1.0),
 ];
 
-/// Bytes of a budget such as `8GB`, `500MiB` or `1.5 gb`; none for the free memory. A number alone means bytes.
+/// Bytes of a budget such as `8GB`, `500MiB` or `1.5 gb`; none for the free memory. A bare number means bytes.
 pub fn budget_bytes(text: &str) -> Result<Option<u64>, String> {
     let plain = text.trim().to_ascii_lowercase();
     if plain == FREE {
@@ -105,16 +107,16 @@ impl Fit {
     }
 }
 
-/// Finds how many layers stay: those that were asked for, or as many as fit. Where none fit, none stay, and
-/// [`Fit::fits`] says so.
+/// Determines the resident layers: the requested number, or as many as fit. If the model does not even fit with all
+/// layers offloaded, [`Fit::fits`] is false.
 pub fn fit(subject: &Subject, spec: &Spec, device: &dyn Device) -> Fit {
     let budget = spec.budget.or_else(|| device.available_bytes());
     let layers = subject.kind.decoder().layers;
     let needed = |resident: usize| needed_bytes(subject, spec, resident, device);
-    let resident = match (subject.stay, budget) {
-        (Stay::Layers(asked), _) => asked,
-        (Stay::Auto, None) => layers,
-        (Stay::Auto, Some(budget)) => match most_resident(layers, budget, needed) {
+    let resident = match (subject.residency, budget) {
+        (Residency::Layers(asked), _) => asked,
+        (Residency::Auto, None) => layers,
+        (Residency::Auto, Some(budget)) => match most_resident(layers, budget, needed) {
             Ok(most) => most,
             Err(ModelError::SmallBudget { least, .. }) => {
                 return Fit { resident: 0, needed: least, budget: Some(budget) };
@@ -134,10 +136,10 @@ pub struct BudgetTooSmall(pub String);
 pub fn too_small(subject: &Subject, spec: &Spec, fit: &Fit) -> Option<String> {
     let budget = spec.budget.filter(|_| !fit.fits())?;
     let needed_text = mib(fit.needed.div_ceil(MIB));
-    let what = match (subject.stay, fit.resident) {
-        (Stay::Auto, _) => "the model needs".to_owned(),
-        (Stay::Layers(_), 1) => "with 1 layer on the device it needs".to_owned(),
-        (Stay::Layers(_), layers) => format!("with {layers} layers on the device it needs"),
+    let what = match (subject.residency, fit.resident) {
+        (Residency::Auto, _) => "the model needs".to_owned(),
+        (Residency::Layers(_), 1) => "with 1 layer on the device it needs".to_owned(),
+        (Residency::Layers(_), layers) => format!("with {layers} layers on the device it needs"),
     };
     let set = mib(budget / MIB);
     Some(format!(
@@ -156,32 +158,37 @@ mod tests {
     use super::*;
 
     #[test]
-    fn presets_are_those_of_the_kit() {
-        let parsed = PRESETS.map(|(name, _)| stay(name, 28, false));
-        let expected = [28, 20, 12, 8, 4, 20, 16, 12, 8, 4].map(|layers| Ok(Stay::Layers(layers)));
+    fn presets_match_vibevoice_offload() {
+        let parsed = PRESETS.map(|(name, _)| parse_residency(name, 28, false));
+        let expected = [28, 20, 12, 8, 4, 20, 16, 12, 8, 4].map(|layers| Ok(Residency::Layers(layers)));
         assert_eq!(parsed, expected);
         assert_eq!(preset("Mid-Range"), Some(("mid_range", 20)));
     }
 
     #[test]
-    fn of_another_number_of_layers_a_preset_is_the_same_share() {
-        let of = |layers| ["high_end", "light", "balanced", "extreme"].map(|name| stay(name, layers, false).unwrap());
-        assert_eq!(of(4), [4, 3, 2, 1].map(Stay::Layers));
-        assert_eq!(of(36), [36, 26, 15, 5].map(Stay::Layers));
+    fn a_preset_is_the_same_share_of_any_number_of_layers() {
+        let of = |layers| {
+            ["high_end", "light", "balanced", "extreme"].map(|name| parse_residency(name, layers, false).unwrap())
+        };
+        assert_eq!(of(4), [4, 3, 2, 1].map(Residency::Layers));
+        assert_eq!(of(36), [36, 26, 15, 5].map(Residency::Layers));
     }
 
     #[test]
-    fn a_number_is_at_most_the_layers_that_there_are() {
-        assert_eq!(stay("0", 4, false), Ok(Stay::Layers(0)));
-        assert_eq!(stay("all", 4, false), Ok(Stay::Layers(4)));
-        assert_eq!(stay("5", 4, false).unwrap_err(), "cannot keep 5 layers on the device: the model has 4");
-        assert!(stay("many", 4, false).unwrap_err().starts_with("`many` is not a number of layers"));
+    fn a_number_is_at_most_the_layers_of_the_model() {
+        assert_eq!(parse_residency("0", 4, false), Ok(Residency::Layers(0)));
+        assert_eq!(parse_residency("all", 4, false), Ok(Residency::Layers(4)));
+        assert_eq!(parse_residency("5", 4, false).unwrap_err(), "cannot keep 5 layers on the device: the model has 4");
+        assert!(parse_residency("many", 4, false).unwrap_err().starts_with("`many` is not a number of layers"));
     }
 
     #[test]
-    fn without_a_word_a_tiny_model_keeps_half_and_another_what_fits() {
-        assert_eq!((stay("usual", 4, true), stay("usual", 28, false)), (Ok(Stay::Layers(2)), Ok(Stay::Auto)));
-        assert_eq!(stay("auto", 4, true), Ok(Stay::Auto));
+    fn by_default_a_tiny_model_keeps_half_of_its_layers_and_others_what_fits() {
+        assert_eq!(
+            (parse_residency("usual", 4, true), parse_residency("usual", 28, false)),
+            (Ok(Residency::Layers(2)), Ok(Residency::Auto))
+        );
+        assert_eq!(parse_residency("auto", 4, true), Ok(Residency::Auto));
     }
 }
 
@@ -190,7 +197,7 @@ mod budget_tests {
     use super::*;
 
     #[test]
-    fn sizes_are_read_with_their_units() {
+    fn sizes_are_parsed_with_their_units() {
         let shown = ["8GB", "500MiB", "1.5 gb", "2g", "7", "free"].map(|text| budget_bytes(text).unwrap());
         let sizes = [8_000_000_000, 500 << 20, 1_500_000_000, 2_000_000_000, 7].map(Some);
         assert_eq!(shown[..5], sizes);
@@ -198,7 +205,7 @@ mod budget_tests {
     }
 
     #[test]
-    fn what_is_no_size_is_told() {
+    fn invalid_sizes_are_refused() {
         for text in ["much", "", "-1GB", "0", "nanGB", "infGB"] {
             assert_eq!(budget_bytes(text), Err(format!("`{text}` is not a memory size")));
         }

@@ -1,4 +1,4 @@
-//! Observes generations with offloaded layers: prints a line now and then, and keeps what was generated.
+//! Observes generations with offloaded layers: prints progress lines and keeps the longest generation.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -52,8 +52,8 @@ struct LastToken {
     layers: Vec<LayerLine>,
 }
 
-/// When a line is due: in the first generation every 10 tokens or 5 seconds. Later generations repeat the first, so a line
-/// every 5 seconds is enough, and nothing is printed inside short iterations.
+/// When a line is due: every 10 tokens or 5 seconds in the first generation, and every 5 seconds in later ones, which
+/// repeat it, so that nothing is printed inside short iterations.
 #[derive(Debug, Default)]
 struct Due {
     generations: u64,
@@ -84,13 +84,13 @@ impl Live {
         Self { state: Mutex::default(), interrupt, screen, origin: Instant::now() }
     }
 
-    /// Sets what is printed from here on, and the rate of an emulated link.
+    /// Sets the style of the output, and the rate of an emulated link.
     pub fn show(&self, style: Style, emulated_gbps: Option<f64>) {
         let mut state = self.state();
         (state.style, state.emulated_gbps) = (style, emulated_gbps);
     }
 
-    /// Ignores tokens from here on: those of a baseline.
+    /// Ignores tokens from here on, because they belong to the baseline.
     pub fn pause(&self) {
         self.state().is_paused = true;
     }
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_layer_of_two_passes_is_one_line_with_the_worse_times() {
+    fn a_layer_of_two_passes_is_one_line_with_the_longer_times() {
         let visits = [visit(1, true, 5.0, 2.0), visit(0, true, 1.0, 1.0), visit(1, false, 3.0, 4.0)];
         let line = |layer, pre_ns, post_ns, is_async| LayerLine { layer, pre_ns, post_ns, is_async };
         assert_eq!(lines(&visits), [line(0, 1.0, 1.0, true), line(1, 5.0, 4.0, false)]);

@@ -1,16 +1,16 @@
-//! Which cases are meant: one flag says how many layers stay, a preset is a model or a number of layers, and files are
-//! read before anything is measured.
+//! The cases of a request: several flags set the number of resident layers, a preset is a model or a number of layers,
+//! and files are read before anything is measured.
 
-use laptime_bench::{AxisSpec, AxisValue, Case, Given, Plan, PlanError, refuse_unknown, resolve};
+use laptime_bench::{AxisValue, Case, Given, Plan, PlanError, refuse_unknown, resolve};
 use laptime_models::{Dtype, ModelError};
 
 use super::{
-    axes::{ALIASES, ALL, FOLDER_FLAG, LAYER_FLAGS, LAYERS, MAX_TOKENS, OF_RUN, OF_TEXT, PRESET_FLAG, USUAL, axes},
-    layers::{Stay, preset},
+    axes::{ALL, FOLDER_FLAG, LAYER_FLAGS, LAYERS, MAX_TOKENS, OF_RUN, PRESET_FLAG, USUAL, aliases, axes},
+    layers::{Residency, preset},
     subject::{Spec, Subject, looks_like_a_folder},
 };
 use crate::axis::AUTO;
-use crate::request::{is_given, joined_words, named_folder, refused, split_texts, whole, with_behind, words};
+use crate::request::{is_given, named_folder, refused, whole, with_after, words};
 
 const NAME: &str = "offload";
 
@@ -20,25 +20,17 @@ pub fn settle(given: &[Given]) -> Result<Plan, PlanError> {
     let given: Vec<Given> = given.iter().cloned().flat_map(parted).map(folder).collect();
     refuse_two_ways(&given)?;
     refuse_small_floats(&given)?;
-    let (texts, rest) = split_texts(given, ALIASES, OF_TEXT);
-    let mut resolved = resolve(ALIASES, &rest)?;
+    let mut resolved = resolve(&aliases(), &given)?;
     // A budget applies to `auto` layers.
     if is_given(&resolved, "memory_budget") && !is_given(&resolved, LAYERS) {
         resolved.push((LAYERS.to_owned(), vec![AUTO.to_owned()]));
     }
-    let plain = plain(&resolved)?;
-    let cases = plain.cases().into_iter().map(|case| with_texts(&case, &texts));
-    let cases = cases.map(|case| settled(&case)).collect::<Result<Vec<_>, _>>()?;
+    refuse_unknown(NAME, &axes(), &resolved)?;
+    let of_cases: Vec<Given> = resolved.iter().filter(|(name, _)| !OF_RUN.contains(&&**name)).cloned().collect();
+    let axes_of_cases = axes().into_iter().filter(|axis| !OF_RUN.contains(&axis.name)).collect();
+    let cases = Plan::settle(NAME, axes_of_cases, &of_cases)?.cases();
+    let cases = cases.iter().map(settled).collect::<Result<Vec<_>, _>>()?;
     Plan::of_cases(axes(), if is_on(&resolved, "benchmark") { with_plain_case(cases) } else { cases })
-}
-
-fn plain(resolved: &[Given]) -> Result<Plan, PlanError> {
-    refuse_unknown(NAME, &axes(), resolved)?;
-    let is_in_cases = |name: &str| !OF_TEXT.contains(&name) && !OF_RUN.contains(&name);
-    let is_left =
-        |axis: &AxisSpec| is_in_cases(axis.name) && (axis.name != MAX_TOKENS || is_given(resolved, MAX_TOKENS));
-    let of_cases: Vec<Given> = resolved.iter().filter(|(name, _)| is_in_cases(name)).cloned().collect();
-    Plan::settle(NAME, axes().into_iter().filter(is_left).collect(), &of_cases)
 }
 
 fn is_on(resolved: &[Given], switch: &str) -> bool {
@@ -76,7 +68,7 @@ fn refuse_two_ways(given: &[Given]) -> Result<(), PlanError> {
     Ok(())
 }
 
-/// Refuses one-byte floats, which users try in order to copy less, except e4m3 in the language model alone.
+/// Refuses one-byte floats, which users try in order to copy less, except e4m3 in a language model.
 fn refuse_small_floats(given: &[Given]) -> Result<(), PlanError> {
     let given_words = given.iter().filter(|(name, _)| name == "dtype").flat_map(|(_, words)| words);
     let mut names = given_words.flat_map(|word| word.split(','));
@@ -99,14 +91,7 @@ fn refuse_small_floats(given: &[Given]) -> Result<(), PlanError> {
     }
 }
 
-fn with_texts(case: &Case, texts: &[Given]) -> Case {
-    OF_TEXT.iter().fold(case.clone(), |case, axis| match joined_words(texts, ALIASES, axis, ",") {
-        Some(list) => with_behind(&case, "dtype", axis, list.into()),
-        None => case,
-    })
-}
-
-/// The case with the model in its own spelling, its layers and its tokens. Refuses what no model can run.
+/// The case with the model's name, its layers and its tokens. Refuses cases that cannot run.
 fn settled(case: &Case) -> Result<Case, PlanError> {
     let spec = Spec::of(case).map_err(|error| refused(format!("{error:#}"), HELP))?;
     if spec.is_lm && (spec.script.is_some() || !spec.voices.is_empty()) {
@@ -114,28 +99,25 @@ fn settled(case: &Case) -> Result<Case, PlanError> {
         return Err(refused(reason, "leave out `--txt-path` and `--voice-files`, or use `--pipeline speech`"));
     }
     check_files(&spec)?;
-    // The model of a CPU is known when the device is.
+    // The default model depends on the device.
     let is_open = spec.model == AUTO;
-    let known = if is_open { Spec { stay: USUAL.to_owned(), ..spec.clone() } } else { spec.clone() };
+    let known = if is_open { Spec { residency: USUAL.to_owned(), ..spec.clone() } } else { spec.clone() };
     let subject = Subject::of(&known).map_err(|error| refusal(&error, case))?;
     subject.guidance(&spec).check().map_err(|error| refusal(&error.into(), case))?;
     if let Some(reason) = subject.refusal() {
         return Err(refused(reason, "split the script, or use fewer `--max-tokens`"));
     }
     super::runner::check_weights(&subject, spec.seed).map_err(|error| refusal(&error.into(), case))?;
-    let case = if is_open { case.clone() } else { with_stay(&case.with("model", subject.name.clone()), subject.stay) };
-    Ok(if spec.max_tokens.is_some() { case } else { with_behind(&case, "steps", MAX_TOKENS, whole(subject.tokens)) })
+    let case = match (is_open, subject.residency) {
+        (true, _) => case.clone(),
+        (false, Residency::Layers(layers)) => with_layers(&case.with("model", subject.name.clone()), layers),
+        (false, Residency::Auto) => case.with("model", subject.name.clone()).with(LAYERS, AUTO),
+    };
+    Ok(if spec.max_tokens.is_some() { case } else { with_after(&case, "steps", MAX_TOKENS, whole(subject.tokens)) })
 }
 
 pub fn with_layers(case: &Case, layers: usize) -> Case {
     case.with(LAYERS, whole(layers))
-}
-
-fn with_stay(case: &Case, stay: Stay) -> Case {
-    match stay {
-        Stay::Layers(layers) => with_layers(case, layers),
-        Stay::Auto => case.with(LAYERS, AUTO),
-    }
 }
 
 /// Named files must exist.
@@ -170,7 +152,7 @@ fn with_plain_case(cases: Vec<Case>) -> Vec<Case> {
     all
 }
 
-/// The same case with all layers on the device: how they are streamed, over which link and in which memory is no matter.
+/// The same case with all layers on the device, where mode, link and budget do not matter.
 pub fn without_offloading(case: &Case) -> Case {
     let plain = [("mode", "wrap".into()), ("memory_budget", "free".into()), ("link_gbps", AxisValue::Float(0.0))];
     let case = plain.into_iter().fold(case.clone(), |case, (axis, value)| case.with(axis, value));

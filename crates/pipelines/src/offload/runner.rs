@@ -1,4 +1,4 @@
-//! A model with offloaded layers on a device, and one generation with the times of its tokens.
+//! A model with offloaded layers on a device, which generates tokens and measures each of them.
 
 use std::path::Path;
 
@@ -21,7 +21,7 @@ pub struct Runner<'a> {
     pub spec: Spec,
     pub fit: Fit,
     pub device: &'a dyn Device,
-    pub made: Loaded<'a>,
+    pub loaded: Loaded<'a>,
     pub observer: &'a dyn Observer,
 }
 
@@ -45,8 +45,8 @@ impl<'a> Runner<'a> {
         (device, home): (&'a dyn Device, &Path),
         observer: &'a dyn Observer,
     ) -> anyhow::Result<Self> {
-        let made = make(&subject, &spec, fit.resident, (device, home))?;
-        Ok(Self { case, subject, spec, fit, device, made, observer })
+        let loaded = load(&subject, &spec, fit.resident, (device, home))?;
+        Ok(Self { case, subject, spec, fit, device, loaded, observer })
     }
 
     /// Generates all tokens once. If it fails, `run` contains what was generated before.
@@ -57,17 +57,17 @@ impl<'a> Runner<'a> {
         let start = self.device.now();
         self.begin()?;
         run.prefill_ns = self.since(start);
-        // The layers of the prompt do not belong to a token.
-        drop(self.made.layer_visits()?);
+        // Visits during the prompt do not belong to a token.
+        drop(self.loaded.layer_visits()?);
         let start = self.device.now();
-        let made = self.tokens(run);
+        let done = self.tokens(run);
         let read = self.read_audio(run);
         run.generation_ns = self.since(start);
-        made.and(read)
+        done.and(read)
     }
 
     fn begin(&mut self) -> Result<(), ModelError> {
-        match (&mut self.made, &self.subject.kind) {
+        match (&mut self.loaded, &self.subject.kind) {
             (Loaded::Speech(model), Kind::Speech { prompt, .. }) => {
                 model.begin(prompt, &self.subject.guidance(&self.spec), self.subject.tokens)?;
                 model.wait()
@@ -88,7 +88,7 @@ impl<'a> Runner<'a> {
             let is_end = self.token(run.tokens_ns.len())?;
             let nanos = self.since(start);
             run.tokens_ns.push(nanos);
-            let visits = self.made.layer_visits()?;
+            let visits = self.loaded.layer_visits()?;
             run.visits.add(&visits);
             self.observer.token(run.tokens_ns.len(), nanos, &visits);
             if is_end || self.observer.is_stopped() {
@@ -101,7 +101,7 @@ impl<'a> Runner<'a> {
     fn token(&mut self, at: usize) -> Result<bool, ModelError> {
         let _range = tool_range("token");
         let _lap = lap!("token", on = self.device.lane(), token = at);
-        match &mut self.made {
+        match &mut self.loaded {
             Loaded::Speech(model) => model.token().map(|token| token.is_end),
             Loaded::Lm(decoder) => {
                 {
@@ -109,16 +109,16 @@ impl<'a> Runner<'a> {
                     let _stage = stage!("transformer", on = self.device.lane(), token = at, replay = replay);
                     decoder.step()?;
                 }
-                // A speech model reads every token before the next one.
+                // The host reads every token before the next one, as with a speech model.
                 sync_point!("read_token", decoder.sampled())?;
                 Ok(at + 1 >= self.subject.tokens)
             }
         }
     }
 
-    /// The audio of all tokens, also of those before one that failed.
+    /// Reads the audio of all tokens, also after a failure.
     fn read_audio(&mut self, run: &mut Run) -> Result<(), ModelError> {
-        if let Loaded::Speech(model) = &mut self.made {
+        if let Loaded::Speech(model) = &mut self.loaded {
             run.samples = model.audio(0..model.audio_tokens())?;
         }
         Ok(())
@@ -204,7 +204,7 @@ fn offload(subject: &Subject, spec: &Spec, resident: usize, home: &Path) -> Opti
     })
 }
 
-pub fn make<'a>(
+fn load<'a>(
     subject: &Subject,
     spec: &Spec,
     resident: usize,
@@ -268,7 +268,7 @@ pub fn needed_bytes(subject: &Subject, spec: &Spec, resident: usize, device: &dy
     }
 }
 
-/// Is called for every token of a generation, and may stop it. It is called inside iterations, so it must be fast.
+/// Called for every token of a generation, which it may stop. Calls are part of iterations, so they must be fast.
 pub trait Observer: Send + Sync {
     fn begin(&self) {}
 

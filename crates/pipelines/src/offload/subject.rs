@@ -1,4 +1,4 @@
-//! A case of `offload`, read: its parameters, the model and its prompt, known before weights are read.
+//! Parsed cases of `offload`: parameters, the model and its prompt, before weights are read.
 
 use std::path::{Path, PathBuf};
 
@@ -8,20 +8,20 @@ use laptime_models::{Config, Dtype, ModelError, StreamMode, Tokens};
 use laptime_stats::Rng;
 
 use super::axes::{LAYERS, MAX_TOKENS};
-use super::layers::{Stay, budget_bytes, stay};
+use super::layers::{Residency, budget_bytes, parse_residency};
 use crate::axis::AUTO;
 use crate::model::{BuiltIn, Found, Maker, Named};
 use crate::request::{self, number, refused, seed, text};
 
-/// What to do about a number of layers that the model does not have.
+/// The hint for a number of layers that the model does not have.
 const LAYERS_HINT: &str = "`--no-offload` keeps all of them, `--auto` as many as fit";
 const ON_GPU: [&str; 2] = ["7b", "Qwen2.5-7B"];
 const ON_CPU: &str = "tiny";
 
-/// The number of tokens with synthetic weights, which do not decide the end.
+/// The number of tokens with synthetic weights, which never end.
 const TOKENS: usize = 20;
 
-/// Positions of the prompt of a language model alone.
+/// The length of a language model's prompt.
 const PROMPT: usize = 32;
 const BUILT_IN: &str = "built_in";
 
@@ -33,10 +33,10 @@ pub struct Subject {
     /// The folder of its weights; none for synthetic ones.
     pub folder: Option<PathBuf>,
     pub dtype: Dtype,
-    /// The number of tokens; a maximum if the weights decide the end.
+    /// The number of tokens; a maximum for a checkpoint, which decides the end.
     pub tokens: usize,
-    /// The number of resident layers, or as many as fit.
-    pub stay: Stay,
+    pub residency: Residency,
+    /// The name of the script without its extension.
     pub stem: String,
 }
 
@@ -54,7 +54,7 @@ pub enum Kind {
     },
 }
 
-/// The name of the model that `auto` stands for.
+/// The default model.
 pub fn usual_model(is_lm: bool, is_gpu: bool) -> &'static str {
     match (is_gpu, is_lm) {
         (false, _) => ON_CPU,
@@ -69,8 +69,8 @@ pub fn looks_like_a_folder(name: &str) -> bool {
 }
 
 impl Subject {
-    /// Finds the model and makes a prompt of the script and its voices. Of weights nothing is read. A model that is not
-    /// named is taken for that of a GPU.
+    /// Finds the model and builds the prompt of the script and its voices, without reading weights. `auto` is the default
+    /// model of a GPU.
     pub fn of(spec: &Spec) -> anyhow::Result<Self> {
         let name = match spec.model.as_str() {
             AUTO => usual_model(spec.is_lm, true).to_owned(),
@@ -81,7 +81,8 @@ impl Subject {
         let kind = if spec.is_lm { lm(&name, spec)? } else { speech(&name, folder.as_deref(), spec)? };
         let decoder = kind.decoder();
         let is_tiny = folder.is_none() && kind.name(&name).starts_with(ON_CPU);
-        let stay = stay(&spec.stay, decoder.layers, is_tiny).map_err(|reason| refused(reason, LAYERS_HINT))?;
+        let residency = parse_residency(&spec.residency, decoder.layers, is_tiny);
+        let residency = residency.map_err(|reason| refused(reason, LAYERS_HINT))?;
         let most = decoder.context.saturating_sub(kind.positions());
         let usual = if folder.is_some() { kind.positions().saturating_mul(2).min(most) } else { TOKENS };
         Ok(Self {
@@ -91,7 +92,7 @@ impl Subject {
             stem: stem.unwrap_or_else(|| BUILT_IN.to_owned()),
             kind,
             folder,
-            stay,
+            residency,
         })
     }
 
@@ -108,7 +109,7 @@ impl Subject {
         checked.err().map(|error| error.to_string())
     }
 
-    /// Seconds of audio per token; none for a language model alone.
+    /// Seconds of audio per token; none for a language model.
     pub fn token_seconds(&self) -> Option<f64> {
         match &self.kind {
             Kind::Speech { config, .. } => Some(config.token_seconds()),
@@ -116,7 +117,7 @@ impl Subject {
         }
     }
 
-    /// How latents and tokens are sampled; synthetic weights do not decide the end.
+    /// The sampling of latents and tokens; synthetic weights never end.
     pub fn guidance(&self, spec: &Spec) -> Guidance {
         Guidance {
             steps: spec.steps,
@@ -180,8 +181,8 @@ fn lm(name: &str, spec: &Spec) -> anyhow::Result<Kind> {
 pub struct Spec {
     pub model: String,
     pub is_lm: bool,
-    /// The number of resident layers, as given in the case.
-    pub stay: String,
+    /// The resident layers, as written in the case.
+    pub residency: String,
     /// None for that of the model.
     pub dtype: Option<Dtype>,
     /// None for the built-in one.
@@ -192,7 +193,7 @@ pub struct Spec {
     /// The memory budget in bytes; none for the free memory.
     pub budget: Option<u64>,
     pub link_gbps: Option<f64>,
-    /// Copies between two clearings of caches.
+    /// Copies between two clearings of the allocator cache.
     pub clear_every: Option<usize>,
     pub cfg_scale: f64,
     pub steps: usize,
@@ -213,8 +214,7 @@ impl Spec {
         Ok(Self {
             model: case.text("model")?.to_owned(),
             is_lm: case.text("pipeline")? == "lm",
-            // A number of layers is one in the case, too.
-            stay: text(case, LAYERS),
+            residency: text(case, LAYERS),
             dtype: case.text("dtype")?.parse().ok(),
             script: case.text("txt_path").ok().map(PathBuf::from),
             voices: voices.map(str::trim).filter(|file| !file.is_empty()).map(PathBuf::from).collect(),

@@ -1,4 +1,4 @@
-//! The workload without a program around it.
+//! The workload on the CPU: cases of a request, refusals, and results of an iteration.
 
 use std::{
     path::PathBuf,
@@ -43,7 +43,7 @@ fn values_of(line: &str, axis: &str) -> Vec<String> {
 }
 
 #[test]
-fn every_way_to_say_how_many_layers_stay_is_a_number_of_them() {
+fn every_form_of_resident_layers_is_a_number() {
     let of = |line: &str| values_of(&format!("--model tiny {line}"), "gpu_layers");
     assert_eq!(of(""), ["2"]);
     assert_eq!(of("--num-gpu-layers 3"), ["3"]);
@@ -66,7 +66,7 @@ fn a_preset_names_a_model_or_layers() {
 }
 
 #[test]
-fn flags_that_say_the_same_exclude_each_other() {
+fn flags_that_set_the_same_exclude_each_other() {
     let both = "`--num-gpu-layers` and `--no-offload` both set the number of layers on the device";
     assert_eq!(refused("--num-gpu-layers 3 --no-offload"), both);
     assert!(refused("--auto --preset budget").contains("both set the number of layers on the device"));
@@ -74,7 +74,7 @@ fn flags_that_say_the_same_exclude_each_other() {
 }
 
 #[test]
-fn what_cannot_be_run_is_refused_before_anything_is_measured() {
+fn invalid_cases_are_refused_before_anything_is_measured() {
     assert_eq!(refused("--model tiny --num-gpu-layers 5"), "cannot keep 5 layers on the device: the model has 4");
     assert!(
         refused("--dtype float8_e4m3fn").starts_with("weights in `float8_e4m3fn` are not supported in text to speech")
@@ -91,13 +91,13 @@ fn what_cannot_be_run_is_refused_before_anything_is_measured() {
 }
 
 #[test]
-fn types_have_the_names_of_the_kit_too() {
+fn dtypes_have_the_names_of_the_original_tool_too() {
     assert_eq!(values_of("--dtype bfloat16,float16,float32", "dtype"), ["bf16", "f16", "f32"]);
     assert_eq!(values_of("--pipeline lm --dtype float8_e4m3fn", "dtype"), ["fp8"]);
 }
 
 #[test]
-fn a_benchmark_has_the_same_without_offloading_before_it() {
+fn a_benchmark_first_runs_the_same_case_without_offloading() {
     let layers = values_of("--model tiny --benchmark --mode sync,wrap --link-gbps 1", "gpu_layers");
     assert_eq!(layers, ["4", "2", "2"]);
     assert_eq!(values_of("--model tiny --benchmark --mode sync,wrap --link-gbps 1", "link_gbps"), ["0", "1", "1"]);
@@ -141,7 +141,7 @@ fn fact(measured: &Measured, name: &str) -> String {
 }
 
 #[test]
-fn a_run_says_what_its_diagnosis_needs_to_know() {
+fn a_run_has_the_facts_for_its_diagnosis() {
     let values_of = measured(&format!("{SMALL} --link-gbps 1"));
     let facts =
         ["mode", "layers", "gpu_layers", "dtype", "link_kind", "slow_tier", "streams", "diffusion_steps", "cfg"];
@@ -158,7 +158,7 @@ fn a_run_says_what_its_diagnosis_needs_to_know() {
 }
 
 #[test]
-fn metrics_of_streamed_layers_are_there_where_some_are() {
+fn metrics_of_copies_are_reported_if_layers_are_offloaded() {
     let of = |values_of: &Measured, name: &str| values_of.metric(name).unwrap().values[0];
     let values_of = measured(&format!("{SMALL} --mode pinned"));
     assert_eq!(of(&values_of, "async_share"), Some(0.0));
@@ -171,7 +171,7 @@ fn metrics_of_streamed_layers_are_there_where_some_are() {
 }
 
 #[test]
-fn every_mode_says_the_same() {
+fn every_mode_generates_the_same_audio() {
     let device = CpuDevice::new();
     let spoken = |line: &str| OffloadedLayers::speak(&cases(line)[0], &device).unwrap().unwrap();
     let resident = spoken(&format!("{SMALL} --no-offload"));
@@ -180,7 +180,7 @@ fn every_mode_says_the_same() {
     for mode in ["sync", "pinned", "prefetch", "wrap", "batched"] {
         let streamed = spoken(&format!("{SMALL} --mode {mode} --num-gpu-layers 1"));
         assert_eq!(streamed.layers, [4, 1]);
-        // Three layers, in both passes of a token; in one where they are one. The first token's positive pass is the prompt.
+        // Three layers in both passes of a token, or in one batched pass. The first token's positive pass is the prompt.
         let passes = if mode == "batched" { 3 } else { 5 };
         assert_eq!(streamed.visits.count, 3 * passes, "{mode}");
         let apart = largest_difference(&streamed.samples, &resident.samples);
@@ -189,7 +189,7 @@ fn every_mode_says_the_same() {
 }
 
 #[test]
-fn a_language_model_alone_makes_tokens_and_no_audio() {
+fn a_language_model_generates_tokens_and_no_audio() {
     let values_of = measured("--pipeline lm --model tiny --max-tokens 5 --threads 1 --mode prefetch");
     assert_eq!(
         (fact(&values_of, "gpu_layers"), fact(&values_of, "streams"), fact(&values_of, "audio_s")),
@@ -200,16 +200,16 @@ fn a_language_model_alone_makes_tokens_and_no_audio() {
 }
 
 #[test]
-fn as_many_layers_stay_as_the_budget_allows() {
+fn as_many_layers_are_resident_as_the_budget_allows() {
     let device = CpuDevice::new();
-    let plan = |line: &str| OffloadedLayers::look(&cases(line)[0], &device).map(|(plan, _)| plan);
+    let plan = |line: &str| OffloadedLayers::plan_of(&cases(line)[0], &device).map(|(plan, _)| plan);
     let all = plan(&format!("{SMALL} --auto")).unwrap();
     assert_eq!((all.gpu_layers, all.layers), (4, 4));
     let with = |layers: usize| plan(&format!("{SMALL} --num-gpu-layers {layers}")).unwrap().predicted.unwrap();
-    // Two streamed layers have two buffers: that is as much as all of them.
-    for (layers, stay) in [(0, 0), (1, 1), (2, 4)] {
-        let values_of = plan(&format!("{SMALL} --memory-budget {}", with(layers))).unwrap();
-        assert_eq!(values_of.gpu_layers, stay);
+    // Two streamed layers need two buffers, as much memory as all layers.
+    for (layers, resident) in [(0, 0), (1, 1), (2, 4)] {
+        let planned = plan(&format!("{SMALL} --memory-budget {}", with(layers))).unwrap();
+        assert_eq!(planned.gpu_layers, resident);
     }
     let error = plan(&format!("{SMALL} --memory-budget 1MiB")).unwrap_err().to_string();
     let least = with(0).min(with(4)).div_ceil(1 << 20);
@@ -220,27 +220,27 @@ fn as_many_layers_stay_as_the_budget_allows() {
     assert!(error.contains("with 3 layers on the device it needs"), "{error}");
 }
 
-/// Runs a function after each token, and keeps the result.
-struct Meddling {
+/// Runs a function after a token, or stops there, and keeps the generation.
+struct ScriptedObserver {
     after: usize,
-    meddle: Box<dyn Fn() + Send + Sync>,
+    act: Box<dyn Fn() + Send + Sync>,
     is_stopping: bool,
-    made: Mutex<Option<Generated>>,
+    generated: Mutex<Option<Generated>>,
     seen: Mutex<usize>,
 }
 
-impl Meddling {
-    fn new(after: usize, is_stopping: bool, meddle: impl Fn() + Send + Sync + 'static) -> Arc<Self> {
-        let (made, seen) = (Mutex::default(), Mutex::default());
-        Arc::new(Self { after, meddle: Box::new(meddle), is_stopping, made, seen })
+impl ScriptedObserver {
+    fn new(after: usize, is_stopping: bool, act: impl Fn() + Send + Sync + 'static) -> Arc<Self> {
+        let (generated, seen) = (Mutex::default(), Mutex::default());
+        Arc::new(Self { after, act: Box::new(act), is_stopping, generated, seen })
     }
 }
 
-impl Observer for Meddling {
-    fn token(&self, made: usize, _: u64, _: &[LayerVisit]) {
-        *self.seen.lock().unwrap() = made;
-        if made == self.after {
-            (self.meddle)();
+impl Observer for ScriptedObserver {
+    fn token(&self, number: usize, _: u64, _: &[LayerVisit]) {
+        *self.seen.lock().unwrap() = number;
+        if number == self.after {
+            (self.act)();
         }
     }
 
@@ -249,11 +249,11 @@ impl Observer for Meddling {
     }
 
     fn end(&self, generated: Generated) {
-        *self.made.lock().unwrap() = Some(generated);
+        *self.generated.lock().unwrap() = Some(generated);
     }
 }
 
-fn take(workload: &OffloadedLayers, line: &str) -> anyhow::Result<()> {
+fn run_case(workload: &OffloadedLayers, line: &str) -> anyhow::Result<()> {
     let device = CpuDevice::new();
     match workload.prepare(&cases(line)[0], &device)? {
         Prepared::Ready(mut iteration) => {
@@ -266,36 +266,38 @@ fn take(workload: &OffloadedLayers, line: &str) -> anyhow::Result<()> {
 }
 
 #[test]
-fn who_looks_on_can_end_a_generation_and_keeps_its_audio() {
-    let observer = Meddling::new(2, true, || ());
-    take(&OffloadedLayers::observed(observer.clone()), "--model tiny --max-tokens 9 --threads 1 --steps 2").unwrap();
-    let made = observer.made.lock().unwrap().take().unwrap();
-    assert_eq!((made.tokens_ns.len(), made.samples.len()), (2, 2 * 3200));
+fn an_observer_can_end_a_generation_and_gets_its_audio() {
+    let observer = ScriptedObserver::new(2, true, || ());
+    run_case(&OffloadedLayers::observed(observer.clone()), "--model tiny --max-tokens 9 --threads 1 --steps 2")
+        .unwrap();
+    let generated = observer.generated.lock().unwrap().take().unwrap();
+    assert_eq!((generated.tokens_ns.len(), generated.samples.len()), (2, 2 * 3200));
 }
 
 #[test]
-fn a_layer_file_that_is_cut_off_is_told_and_the_audio_so_far_is_kept() {
+fn a_truncated_layer_file_is_reported_and_the_audio_so_far_is_kept() {
     let folder = tempfile::tempdir().unwrap();
     let home: PathBuf = folder.path().to_owned();
     let cut = move || {
-        // The file has no name; the process has it open.
+        // The file is unlinked, but the process has it open.
         let open = std::fs::read_dir("/proc/self/fd").unwrap().map(|entry| entry.unwrap().path());
         let is_layers = |link: &PathBuf| std::fs::read_link(link).is_ok_and(|file| file.starts_with(&home));
         let file = open.into_iter().find(is_layers).unwrap();
         std::fs::OpenOptions::new().write(true).open(file).unwrap().set_len(1000).unwrap();
     };
-    let observer = Meddling::new(2, false, cut);
+    let observer = ScriptedObserver::new(2, false, cut);
     let workload = OffloadedLayers::observed(observer.clone()).with_home(folder.path());
-    let error = take(&workload, "--model tiny --max-tokens 9 --threads 1 --steps 2").unwrap_err();
+    let error = run_case(&workload, "--model tiny --max-tokens 9 --threads 1 --steps 2").unwrap_err();
     assert!(format!("{error:#}").contains("it was cut off"), "{error:#}");
-    let made = observer.made.lock().unwrap().take().unwrap();
-    assert!((2..9).contains(&made.tokens_ns.len()) && made.samples.len() >= 2 * 3200, "{}", made.samples.len());
+    let generated = observer.generated.lock().unwrap().take().unwrap();
+    let samples = generated.samples.len();
+    assert!((2..9).contains(&generated.tokens_ns.len()) && samples >= 2 * 3200, "{samples}");
     assert!(std::fs::read_dir(folder.path()).unwrap().next().is_none(), "nothing is left behind");
 }
 
 #[test]
-fn a_place_that_is_not_there_is_told() {
+fn a_missing_folder_for_layers_is_reported() {
     let workload = OffloadedLayers::new().with_home("/nowhere/at/all");
-    let error = take(&workload, SMALL).unwrap_err();
+    let error = run_case(&workload, SMALL).unwrap_err();
     assert!(format!("{error:#}").contains("/nowhere/at/all"), "{error:#}");
 }

@@ -1,7 +1,6 @@
 //! The difference between two results, for tests.
 
-/// The largest difference between numbers of two lists of one length; infinite where one of them is no finite number, so
-/// that no limit lets it pass.
+/// The largest difference between the numbers of two lists of equal length; infinite if a number is not finite.
 pub fn largest_difference(one: &[f32], other: &[f32]) -> f32 {
     assert_eq!(one.len(), other.len(), "lists of one length");
     let apart = |(one, other): (&f32, &f32)| {
@@ -16,7 +15,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_number_is_infinitely_far_from_everything() {
+    fn nan_is_infinitely_far_from_everything() {
         assert_eq!(largest_difference(&[1.0, 2.0], &[1.5, 2.0]), 0.5);
         assert_eq!(largest_difference(&[f32::NAN, 2.0], &[f32::NAN, 2.0]), f32::INFINITY);
         assert_eq!(largest_difference(&[f32::INFINITY], &[f32::INFINITY]), f32::INFINITY);
@@ -24,7 +23,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "lists of one length")]
-    fn a_list_that_was_cut_off_is_not_the_same() {
+    fn a_truncated_list_is_not_the_same() {
         largest_difference(&[1.0, 2.0], &[1.0]);
     }
 }

@@ -13,7 +13,7 @@ use crate::extras::{Hinted, Screen, files::create_parent};
 
 const STANDARD_OUTPUT: &str = "-";
 
-/// The context of an error while writing audio.
+/// The context of errors while writing audio.
 const KEPT: &str = "the results were saved, but not the audio";
 
 pub fn is_standard_output(path: &Path) -> bool {
@@ -51,7 +51,7 @@ pub fn stream(cases: &[&Case], device: &dyn Device, path: &Path, screen: &dyn Sc
     Ok(written)
 }
 
-/// Puts the final lengths into the header, if the file can seek: a named pipe or a device cannot.
+/// Writes the final lengths into the header, unless the file cannot seek, like a named pipe.
 fn finish(stream: WavStream<&mut File>) -> io::Result<()> {
     match stream.finish() {
         Err(error) if error.kind() == io::ErrorKind::NotSeekable => Ok(()),
@@ -59,7 +59,7 @@ fn finish(stream: WavStream<&mut File>) -> io::Result<()> {
     }
 }
 
-/// Generates a case and writes it chunk by chunk, until it ends or the reader is gone.
+/// Generates a case and writes it chunk by chunk, until it ends or the reader closes.
 fn stream_case<'a, P: Write>(
     case: &Case,
     device: &dyn Device,
@@ -110,7 +110,7 @@ fn not_written(error: io::Error, name: &str) -> anyhow::Error {
     Hinted::wrap(error, "free some space, or name another place with `--stream-to`")
 }
 
-/// The file of each case: the path itself, or a name with the label of the case in a folder or for several cases.
+/// The file of each case: the path itself, or a name with the case's label for a folder or several cases.
 fn files<'a>(path: &Path, cases: &[&'a Case]) -> anyhow::Result<Vec<(PathBuf, &'a Case)>> {
     let is_folder = path.is_dir() || path.as_os_str().to_string_lossy().ends_with(std::path::MAIN_SEPARATOR);
     let file = |at: usize, case: &Case| match (is_folder, cases.len()) {

@@ -3,13 +3,10 @@
 use laptime_bench::{Alias, AxisSpec, AxisValue, ValueKind::*};
 
 use super::speech::LABELS;
-use crate::axis::{ABOUT_THREADS, AUTO, DTYPES, GRAPH, NONE, SEED, THREADS, axes, default_threads, from};
+use crate::axis::{ABOUT_THREADS, AUTO, DTYPES, GRAPH, SEED, THREADS, axes, default_threads, dtype_words, from, names};
 
 pub const ON_GPU: &str = "0.6b";
 pub const ON_CPU: &str = "tiny";
-
-/// Axes that select the text; a case has those that were given.
-pub const OF_TEXT: &[&str] = &["text", "text_file"];
 
 /// The axis that is derived from the text if it is not given.
 pub const FRAMES: &str = "frames";
@@ -22,8 +19,8 @@ pub fn axes() -> Vec<AxisSpec> {
         "model", Name, [AUTO], High,
             "0.6b, 1.7b or tiny, with synthetic weights, or the folder of a checkpoint; auto is 0.6b on a GPU and tiny on a CPU";
         "label", OneOf(LABELS), [LABELS[0], LABELS[1], LABELS[2]], Low, "built-in texts of 13, 53 and 115 words";
-        "text", Name, [NONE], Low, "a text of your own";
-        "text_file", Name, [NONE], Low, "a file with your own text";
+        "text", Text(" "), [], Low, "a text of your own";
+        "text_file", Text(" "), [], Low, "a file with your own text";
         "dtype", OneOf(DTYPES), [AUTO], High, "dtype; auto is that of the model";
         "speaker", Name, ["Ryan"], Low, "the speaker; an empty name leaves it to the model";
         "language", Name, ["English"], Low, "the language; auto leaves it to the model";
@@ -44,13 +41,12 @@ pub fn axes() -> Vec<AxisSpec> {
 }
 
 /// Aliases, among them the names of the original tool.
-pub const ALIASES: &[Alias] = &[
-    Alias::of_axis("preset", "model"),
-    Alias::of_axis("presets", "model"),
-    Alias::of_axis(FOLDER_FLAG, "model"),
-    Alias::of_axis("labels", "label"),
-    Alias::of_axis("lang", "language"),
-    Alias::of_values("float32", "dtype", "f32"),
-    Alias::of_values("bfloat16", "dtype", "bf16"),
-    Alias::of_values("float16", "dtype", "f16"),
-];
+pub fn aliases() -> Vec<Alias> {
+    [
+        names("model", &["preset", "presets", FOLDER_FLAG]),
+        names("label", &["labels"]),
+        names("language", &["lang"]),
+        dtype_words(),
+    ]
+    .concat()
+}

@@ -1,4 +1,4 @@
-//! What `tts` adds to the commands: audio files, the record of qwen3-tts-rs, and stages compared with their limits.
+//! The extras of `tts`: audio files, the record of qwen3-tts-rs, and stages compared with their limits.
 
 use std::{io::Write, path::Path};
 
@@ -89,7 +89,7 @@ impl Extras for TtsExtras {
     }
 }
 
-/// Refuses to stream what is not generated in chunks, and several cases to standard output.
+/// Refuses to stream without `--streaming`, and several cases to standard output.
 fn check_stream(place: &Path, cases: &[Case]) -> anyhow::Result<()> {
     let is_streamed = |case: &Case| case.get("streaming").is_some_and(|streaming| streaming.to_string() == "true");
     if !cases.iter().all(is_streamed) {

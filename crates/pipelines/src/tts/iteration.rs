@@ -1,4 +1,4 @@
-//! A synthesis as an iteration: the checks of its audio, and whether it is generated in time for playback.
+//! Iterations of speech synthesis: checks of the audio, and whether it is generated in time for playback.
 
 use anyhow::{bail, ensure};
 use laptime_bench::{AxisValue, Fact, Iteration, Nanos, Work};
@@ -8,13 +8,12 @@ use laptime_stats::Sorted;
 
 use super::runner::Runner;
 use super::speech::{sizes, work};
-use crate::{backend::into_error, check::check_finite, request::fact};
+use crate::{check::check_finite, request::fact};
 
-/// A synthesis: text in, audio out.
 pub struct SpeechIteration<'a> {
     runner: Runner<'a>,
     last: Spoken,
-    /// How loud the difference of audio in chunks is, as a share of the audio's loudness.
+    /// The loudness of the difference between audio in chunks and at once, as a share of the audio's.
     chunk_difference: Option<f64>,
 }
 
@@ -25,13 +24,13 @@ impl<'a> SpeechIteration<'a> {
 
     /// The audio of all frames, at once and in chunks.
     fn decode_both(&mut self) -> anyhow::Result<[Vec<f32>; 2]> {
-        let (chunk, model) = (self.runner.spec.chunk_frames, &mut self.runner.made.model);
+        let (chunk, model) = (self.runner.spec.chunk_frames, &mut self.runner.model);
         let frames = model.frames();
-        let whole = model.decode(0..frames).map_err(into_error)?;
+        let whole = model.decode(0..frames)?;
         let mut chunked = Vec::with_capacity(whole.len());
         for start in (0..frames).step_by(chunk.max(1)) {
             let end = start.saturating_add(chunk).min(frames);
-            chunked.extend(model.decode(start..end).map_err(into_error)?);
+            chunked.extend(model.decode(start..end)?);
         }
         Ok([whole, chunked])
     }
@@ -44,11 +43,11 @@ impl<'a> SpeechIteration<'a> {
 impl Iteration for SpeechIteration<'_> {
     fn check(&mut self) -> anyhow::Result<()> {
         self.run()?;
-        let frames = self.runner.made.model.frames();
+        let frames = self.runner.model.frames();
         let speech = &self.runner.speech;
         let (expected, is_endless) = (speech.frames, speech.folder.is_none());
         ensure!(!is_endless || frames == expected, "there are {frames} frames, expected {expected}");
-        let codes = self.runner.made.model.codes(0..frames).map_err(into_error)?;
+        let codes = self.runner.model.codes(0..frames)?;
         check_codes(&codes, &self.runner.speech.config)?;
         check_audio(&self.last.samples, frames, &self.runner.speech.config)?;
         let [whole, chunked] = self.decode_both()?;
@@ -62,7 +61,7 @@ impl Iteration for SpeechIteration<'_> {
 
     fn ready(&mut self) -> anyhow::Result<()> {
         self.last = Spoken::default();
-        self.runner.made.model.reset().map_err(into_error)
+        Ok(self.runner.model.reset()?)
     }
 
     fn run(&mut self) -> anyhow::Result<()> {
@@ -105,14 +104,14 @@ impl Iteration for SpeechIteration<'_> {
         facts.extend([
             Fact::new("audio_s", AxisValue::Float(self.audio_s())),
             fact("frames_made", self.last.frames_ns.len()),
-            Fact::new("weights", self.runner.made.weights),
+            Fact::new("weights", self.runner.weights),
             Fact::new("said", speech.text.clone()),
         ]);
         facts
     }
 }
 
-/// How far a sample may be from the same one decoded at once where all frames before it are decoded with it: rounding.
+/// The tolerance for samples that are decoded with all earlier frames: rounding.
 fn tolerance(dtype: Dtype) -> f32 {
     match dtype {
         Dtype::F32 => 1e-3,
@@ -121,14 +120,13 @@ fn tolerance(dtype: Dtype) -> f32 {
     }
 }
 
-/// How loud the difference may be where frames before the last 25 are left out, as a share of the audio's loudness.
+/// The allowed difference where frames before the last 25 are left out, as a share of the audio's loudness.
 ///
-/// Of weights by formula it was 0.22 to 0.24 in chunks of 1 to 25 frames (0.6b, 239 frames, bf16 and f32 alike), 0.37 with another
-/// seed (1.7b), and nothing but rounding in `tiny`. Audio of other frames would differ by the root of two. Half lies between,
-/// a third above the most that was seen.
+/// With synthetic weights it was 0.22 to 0.24 in chunks of 1 to 25 frames (0.6b, 239 frames, bf16 and f32), 0.37 with
+/// another seed (1.7b), and only rounding in `tiny`. Audio of wrong frames would differ by √2.
 const SHARE_OF_LOUDNESS: f64 = 0.5;
 
-/// Refuses codes that the codec does not have.
+/// Refuses codes outside the codebook.
 pub fn check_codes(codes: &[u32], config: &TtsConfig) -> anyhow::Result<()> {
     let most = config.codec.codebook;
     match codes.iter().position(|code| *code as usize >= most) {
@@ -140,18 +138,18 @@ pub fn check_codes(codes: &[u32], config: &TtsConfig) -> anyhow::Result<()> {
     }
 }
 
-/// Refuses audio that is not finite, or not as long as its frames.
+/// Refuses audio that is not finite or does not have the length of its frames.
 pub fn check_audio(samples: &[f32], frames: usize, config: &TtsConfig) -> anyhow::Result<()> {
     let expected = frames.saturating_mul(config.codec.frame_samples());
     ensure!(samples.len() == expected, "{frames} frames are {expected} samples, and there are {}", samples.len());
     check_finite("sample", samples, 0)
 }
 
-/// Refuses chunked audio that differs from audio decoded at once. Returns how loud the difference
-/// is where there may be one, as a share of the audio's loudness.
+/// Refuses chunked audio that differs too much from audio decoded at once. Returns the loudness of the difference as a
+/// share of the audio's, where they may differ.
 ///
-/// A chunk is decoded with the 25 frames before it. As far as these are all that there are the two agree but for rounding.
-/// Behind that the codec's attention would look further back than it can: there the difference must stay quiet.
+/// A chunk is decoded with the 25 frames before it. While these are all earlier frames, the two differ only by rounding.
+/// After that the codec's attention lacks context, and the difference must be quiet.
 pub fn check_chunks(
     chunked: &[f32],
     whole: &[f32],
@@ -160,7 +158,7 @@ pub fn check_chunks(
     dtype: Dtype,
 ) -> anyhow::Result<Option<f64>> {
     ensure!(chunked.len() == whole.len(), "in chunks there are {} samples, at once {}", chunked.len(), whole.len());
-    // The last chunk that has all frames before it begins at the 25th or earlier.
+    // The last chunk with all earlier frames begins at frame 25 or before.
     let alike_frames = (CONTEXT_FRAMES / chunk.max(1) + 1).saturating_mul(chunk);
     let alike = alike_frames.saturating_mul(config.codec.frame_samples()).min(whole.len());
     let allowed = tolerance(dtype);
@@ -168,12 +166,12 @@ pub fn check_chunks(
     if let Some(at) = pairs().take(alike).position(|(one, other)| (one - other).abs() > allowed) {
         bail!("in chunks sample {at} is {}, at once it is {}", chunked[at], whole[at]);
     }
-    let apart = loudness(pairs().skip(alike).map(|(one, other)| one - other));
+    let difference = loudness(pairs().skip(alike).map(|(one, other)| one - other));
     let all = loudness(whole[alike..].iter().copied());
-    if apart <= SHARE_OF_LOUDNESS * all + f64::from(allowed) {
-        return Ok((all > 0.0).then(|| apart / all));
+    if difference <= SHARE_OF_LOUDNESS * all + f64::from(allowed) {
+        return Ok((all > 0.0).then(|| difference / all));
     }
-    bail!("in chunks the audio differs by {:.0} % of its loudness", 100.0 * apart / all)
+    bail!("in chunks the audio differs by {:.0} % of its loudness", 100.0 * difference / all)
 }
 
 /// The root of the sum of squares.
@@ -181,7 +179,6 @@ fn loudness(samples: impl Iterator<Item = f32>) -> f64 {
     samples.map(|sample| f64::from(sample).powi(2)).sum::<f64>().sqrt()
 }
 
-/// The playback that starts with the first chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Playback {
     pub late: usize,
@@ -189,16 +186,16 @@ pub struct Playback {
     pub buffer_ns: u64,
 }
 
-/// Plays from the first chunk on at a fixed frame time: frame `i` is due `i` frame times after the first.
+/// Simulates playback from the first chunk on: frame `i` is due `i` frame times after the first.
 pub fn playback(chunks: &[Ready], frame_ns: u64) -> Option<Playback> {
     let first = chunks.first()?.at_ns;
     let (mut played, mut playback) = (0_usize, Playback::default());
     for chunk in chunks {
         for frame in played..chunk.frames {
             let due = first.saturating_add(frame_ns.saturating_mul(frame as u64));
-            let behind = chunk.at_ns.saturating_sub(due);
-            playback.late += usize::from(behind > 0);
-            playback.buffer_ns = playback.buffer_ns.max(behind);
+            let delay = chunk.at_ns.saturating_sub(due);
+            playback.late += usize::from(delay > 0);
+            playback.buffer_ns = playback.buffer_ns.max(delay);
         }
         played = played.max(chunk.frames);
     }
@@ -224,14 +221,14 @@ mod tests {
     }
 
     #[test]
-    fn codes_are_those_of_a_codebook() {
+    fn codes_must_be_in_the_codebook() {
         check_codes(&[0, 127], &config()).unwrap();
         let error = check_codes(&[vec![1; 17], vec![128]].concat(), &config()).unwrap_err().to_string();
         assert_eq!(error, "code 128 of frame 1 is beyond the 128 of a codebook");
     }
 
     #[test]
-    fn chunks_agree_until_frames_are_left_out_and_are_near_behind_that() {
+    fn chunks_agree_while_they_have_all_frames_and_are_close_after_that() {
         let (config, length) = (config(), 1920);
         let whole = vec![0.5; 60 * length];
         let shown = |at: usize, by: f32, count: usize| {
@@ -262,14 +259,14 @@ mod playback_tests {
     }
 
     #[test]
-    fn nothing_is_late_that_is_made_faster_than_it_plays() {
+    fn frames_generated_faster_than_playback_are_not_late() {
         let chunks = [ready(4, 100), ready(8, 300), ready(10, 420)];
         assert_eq!(playback(&chunks, 80), Some(Playback { late: 0, buffer_ns: 0 }));
         assert_eq!(playback(&[], 80), None);
     }
 
     #[test]
-    fn a_frame_is_late_that_is_not_there_when_it_is_due() {
+    fn a_frame_that_is_missing_when_due_is_late() {
         // Frame 4 is due at 100 + 4 * 80 = 420, frame 5 at 500, frame 6 at 580; all are there at 510.
         let chunks = [ready(4, 100), ready(7, 510)];
         assert_eq!(playback(&chunks, 80), Some(Playback { late: 2, buffer_ns: 90 }));
@@ -278,7 +275,7 @@ mod playback_tests {
 
     proptest! {
         #[test]
-        fn who_waits_for_the_buffer_hears_no_frame_late(lengths in prop::collection::vec((1_usize..8, 0_u64..900), 1..20)) {
+        fn with_the_delay_no_frame_is_late(lengths in prop::collection::vec((1_usize..8, 0_u64..900), 1..20)) {
             let (mut frames, mut at_ns, mut chunks) = (0, 0, Vec::new());
             for (more, later) in lengths {
                 frames += more;

@@ -1,35 +1,45 @@
-//! The cases of a request: a text is built in, given or in a file, and decides the number of frames.
+//! The cases of a request: the text is built in, given or in a file, and determines the number of frames.
 
 use std::path::Path;
 
-use laptime_bench::{AxisSpec, AxisValue, Case, Given, Plan, PlanError, refuse_unknown, resolve};
+use laptime_bench::{AxisValue, Case, Given, Plan, PlanError, resolve};
 use laptime_models::{Config, tts::TtsConfig};
 
-use super::axes::{ALIASES, FOLDER_FLAG, FRAMES, OF_TEXT, axes};
-use super::speech::{Spec, Speech, find, looks_like_a_folder};
+use super::axes::{FOLDER_FLAG, FRAMES, aliases, axes};
+use super::speech::{LABELS, Spec, Speech, find, looks_like_a_folder};
 use crate::axis::AUTO;
-use crate::request::{is_given, joined_words, named_folder, refused, split_texts, values_of, whole, with_behind};
+use crate::request::{is_given, named_folder, refused, whole, with_after};
 
 const NAME: &str = "tts";
+
+/// The label of a text that has no file.
 const OWN: &str = "text";
 
 /// Resolves the cases. Refuses cases that cannot run, before anything is measured.
 pub fn settle(given: &[Given]) -> Result<Plan, PlanError> {
-    let (texts, rest) = split_texts(given.to_vec(), ALIASES, OF_TEXT);
-    let folder = |given: Given| named_folder(given, FOLDER_FLAG, looks_like_a_folder);
-    let rest = without_sizes(rest.into_iter().map(folder).collect())?;
-    let resolved = resolve(ALIASES, &rest)?;
-    let text = own_text(&texts, &resolved)?;
-    refuse_unknown(NAME, &axes(), &resolved)?;
-    let is_left_out = |axis: &AxisSpec| {
-        OF_TEXT.contains(&axis.name)
-            || axis.name == FRAMES && !is_given(&resolved, FRAMES)
-            || axis.name == "label" && text.is_some()
-    };
-    let left = axes().into_iter().filter(|axis| !is_left_out(axis)).collect();
-    let plain = Plan::settle(NAME, left, &resolved)?;
-    let cases = plain.cases().into_iter().map(|case| with_text(&case, text.as_ref()));
+    let folder = |given: &Given| named_folder(given.clone(), FOLDER_FLAG, looks_like_a_folder);
+    let mut resolved = resolve(&aliases(), &without_sizes(given.iter().map(folder).collect())?)?;
+    let own_label = own_label(&resolved)?;
+    if own_label.is_some() {
+        resolved.push(("label".to_owned(), vec![LABELS[0].to_owned()]));
+    }
+    let cases = Plan::settle(NAME, axes(), &resolved)?.cases().into_iter();
+    let cases = cases.map(|case| match &own_label {
+        Some(label) => case.with("label", AxisValue::Text(label.clone())),
+        None => case,
+    });
     Plan::of_cases(axes(), checked(cases.collect())?)
+}
+
+/// The label of a text that was given: that of its file.
+fn own_label(given: &[Given]) -> Result<Option<String>, PlanError> {
+    let is_several = ["text", "text_file", "label"].iter().filter(|axis| is_given(given, axis)).count() > 1;
+    if is_several {
+        return Err(refused("give only one of `text`, `text_file` and `label`", "leave out all but one of them"));
+    }
+    let file = given.iter().find(|(axis, _)| axis == "text_file").map(|(_, words)| words.join(" "));
+    let stem = file.as_deref().map(Path::new).and_then(Path::file_stem).map(|stem| stem.to_string_lossy().into_owned());
+    Ok(stem.or_else(|| (file.is_some() || is_given(given, "text")).then(|| OWN.to_owned())))
 }
 
 const SIZE_FLAGS: [&str; 2] = ["preset", "presets"];
@@ -62,36 +72,6 @@ fn size_of(config: &TtsConfig) -> String {
     format!("a talker of {} and a predictor of {}", of(&config.talker), of(&config.predictor))
 }
 
-/// The values of a given text in a case: its label, and the text or its file.
-struct Own {
-    label: String,
-    axis: &'static str,
-    value: String,
-}
-
-fn own_text(texts: &[Given], given: &[Given]) -> Result<Option<Own>, PlanError> {
-    let [text, file] = ["text", "text_file"].map(|axis| joined_words(texts, ALIASES, axis, " "));
-    let several = [text.is_some(), file.is_some(), is_given(given, "label")];
-    if several.into_iter().filter(|is_given| *is_given).count() > 1 {
-        return Err(refused("give only one of `text`, `text_file` and `label`", "leave out all but one of them"));
-    }
-    let stem = |file: &str| Path::new(file).file_stem().map(|stem| stem.to_string_lossy().into_owned());
-    let of_text = text.map(|value| Own { label: OWN.to_owned(), axis: "text", value });
-    let label = |file: &str| stem(file).unwrap_or_else(|| OWN.to_owned());
-    Ok(of_text.or_else(|| file.map(|value| Own { label: label(&value), axis: "text_file", value })))
-}
-
-/// The case with its text after the model.
-fn with_text(case: &Case, own: Option<&Own>) -> Case {
-    let mut values = values_of(case);
-    if let Some(own) = own {
-        let behind = values.len().min(1);
-        let text = [("label", &own.label), (own.axis, &own.value)];
-        values.splice(behind..behind, text.map(|(axis, value)| (axis.to_owned(), AxisValue::Text(value.clone()))));
-    }
-    Case::new(values)
-}
-
 /// Fills in the values derived from model and text, and refuses invalid texts; lengths only if no case can run.
 fn checked(cases: Vec<Case>) -> Result<Vec<Case>, PlanError> {
     let (mut settled_cases, mut first, mut can_run) = (Vec::with_capacity(cases.len()), None, false);
@@ -102,7 +82,7 @@ fn checked(cases: Vec<Case>) -> Result<Vec<Case>, PlanError> {
             Some(reason) => first = first.or(Some(reason)),
             None => can_run = true,
         }
-        // Names and shapes of a folder's weights are looked at before anything is measured.
+        // Names and shapes of a folder's weights are checked before anything is measured.
         speech.weights(spec.seed).map_err(|error| refusal(&error.into()))?;
         settled_cases.push(settled(&case, &spec, &speech)?);
     }
@@ -120,7 +100,7 @@ fn settled(case: &Case, spec: &Spec, speech: &Speech) -> Result<Case, PlanError>
         preset => find(preset).map_err(|error| refusal(&error.into()))?.0.name,
     };
     let case = case.with("model", name);
-    Ok(if spec.frames.is_some() { case } else { with_behind(&case, "language", FRAMES, whole(speech.frames)) })
+    Ok(if spec.frames.is_some() { case } else { with_after(&case, "language", FRAMES, whole(speech.frames)) })
 }
 
 const HELP: &str = "see `laptime bench tts --help`";

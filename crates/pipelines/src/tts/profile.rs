@@ -1,4 +1,4 @@
-//! What a profile of text to speech shows in addition: trace bytes per frame, and stages compared with their limits.
+//! Additional output of a profile: trace bytes per frame, and stages compared with their limits.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
@@ -44,8 +44,8 @@ pub fn copy_files(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     FILES.into_iter().map(copy).collect()
 }
 
-/// Bytes of `trace.json` per frame: of the events inside frames, and of the whole file. Frames of the check and of warm-up
-/// iterations count too.
+/// Bytes of `trace.json` per frame: of the events inside frames, and of the whole file. Frames of the check and the warm-up
+/// count too.
 fn bytes_per_frame(trace: &Trace, folder: &Path) -> anyhow::Result<Option<String>> {
     let file = folder.join(FILES[0]);
     let unread = || format!("cannot read `{}`", file.display());
@@ -76,11 +76,11 @@ fn frames(trace: &Trace) -> Vec<(u64, u64)> {
 }
 
 fn is_inside(frames: &[(u64, u64)], time: u64) -> bool {
-    let behind = frames.partition_point(|(start, _)| *start <= time);
-    behind.checked_sub(1).is_some_and(|at| time <= frames[at].1)
+    let next = frames.partition_point(|(start, _)| *start <= time);
+    next.checked_sub(1).is_some_and(|at| time <= frames[at].1)
 }
 
-/// The time of the event in a line, in nanoseconds; none if it has none.
+/// The time of the event in a line, in nanoseconds.
 fn timestamp(line: &[u8]) -> Option<u64> {
     let (_, rest) = std::str::from_utf8(line).ok()?.split_once("\"ts\":")?;
     let (micros, rest) = rest.split_once('.')?;
@@ -121,8 +121,8 @@ fn stage_lines(stages: &Stages, result: &CaseResult, peaks: Option<&Peaks>) -> V
     lines
 }
 
-/// A stage compared with its limit. A call whose limit is shorter than a kernel launch is bound by launches on a device; on
-/// the host the ratio would mean nothing.
+/// A stage compared with its limit. A call whose limit is shorter than a kernel launch is launch-bound on a device; on the
+/// host the ratio would be meaningless.
 fn compared_with_limit(limits: &Limits, calls: f64, is_on_device: bool) -> String {
     let (Some(limit_ns), Some(times)) = (limits.limit_ns, limits.x_limit) else { return String::new() };
     match (limit_ns < LAUNCH_NS * calls.max(1.0), is_on_device) {
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_event_belongs_to_the_frame_around_its_time() {
+    fn an_event_belongs_to_the_frame_at_its_time() {
         let event = br#"{"ph":"X","pid":1,"tid":1,"name":"top_k","ts":12.034,"dur":1.000},"#;
         assert_eq!(timestamp(event), Some(12_034));
         assert_eq!(timestamp(br#"{"ph":"M","pid":1,"name":"thread_name","args":{}}"#), None);

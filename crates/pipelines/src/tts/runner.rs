@@ -1,4 +1,4 @@
-//! A text-to-speech model on a device, and one synthesis with it: at once or in chunks, with the times of its parts.
+//! A text-to-speech model on a device, which generates the audio of a case at once or in chunks.
 
 use std::ops::ControlFlow;
 
@@ -8,13 +8,15 @@ use laptime_models::tts::{Audio, Listener, QwenTts, SpeechOptions, Spoken, TtsOp
 use laptime_probe::stage;
 
 use super::speech::{Spec, Speech};
-use crate::backend::{Loaded, Target, hinted, if_gpu, into_error, marks, tts};
+use crate::backend::{Target, hinted, if_gpu, marks, tts};
 
 pub struct Runner<'a> {
     pub speech: Speech,
     pub spec: Spec,
     pub device: &'a dyn Device,
-    pub made: Loaded<dyn QwenTts + 'a>,
+    pub model: Box<dyn QwenTts + 'a>,
+    /// Where its weights come from.
+    pub weights: &'static str,
 }
 
 impl<'a> Runner<'a> {
@@ -24,7 +26,7 @@ impl<'a> Runner<'a> {
         weights.check_finite(&speech.config).map_err(hinted)?;
         let options = TtsOptions { marks: marks(device), ..options(&speech, &spec) };
         let model = tts(speech.config.clone(), &weights, options, Target { device, threads: spec.threads })?;
-        Ok(Self { speech, spec, device, made: Loaded { model, weights: from } })
+        Ok(Self { speech, spec, device, model, weights: from })
     }
 
     pub fn speak(&mut self) -> anyhow::Result<Spoken> {
@@ -33,11 +35,11 @@ impl<'a> Runner<'a> {
 
     /// Generates the audio once and passes it to a listener: in chunks if it is streamed, else at once.
     pub fn speak_to(&mut self, listener: Listener<'_>) -> anyhow::Result<Spoken> {
-        let Self { speech, spec, device, made } = self;
+        let Self { speech, spec, device, model, .. } = self;
         let (sampling, most_frames) = (speech.sampling(spec), speech.frames);
         let options = SpeechOptions { sampling, most_frames, ..SpeechOptions::default() };
         let chunk = spec.streaming.then_some(spec.chunk_frames.max(1));
-        speak(&mut *made.model, &speech.prompt, &options, chunk, &|| device.now().0, listener).map_err(into_error)
+        Ok(speak(&mut **model, &speech.prompt, &options, chunk, &|| device.now().0, listener)?)
     }
 
     pub fn audio(&self, samples: Vec<f32>) -> Audio {
@@ -54,13 +56,13 @@ fn options(speech: &Speech, spec: &Spec) -> TtsOptions {
     TtsOptions { graph: spec.graph, ..TtsOptions::new(speech.dtype, speech.capacity()) }
 }
 
-/// Bytes that a case needs at most: of the heap, or of a GPU.
+/// The predicted peak memory of a case: heap or GPU memory.
 pub fn needed_bytes(speech: &Speech, spec: &Spec, device: &dyn Device) -> u64 {
     let (config, options) = (&speech.config, options(speech, spec));
     let text = speech.prompt.positions.len().saturating_add(speech.prompt.following.len()).saturating_add(1);
     let sizes = [text, speech.frames];
     if_gpu!(device, _gpu => laptime_models::gpu::needed_tts_bytes(config, &options, sizes));
-    // The check keeps the audio three times: as requested, at once, and in chunks.
+    // The check has the audio three times: as requested, at once, and in chunks.
     let samples = (speech.frames as u64).saturating_mul(config.codec.frame_samples() as u64).saturating_mul(4 * 3);
     cpu::needed_tts_bytes(config, &options, sizes, spec.threads).saturating_add(samples)
 }

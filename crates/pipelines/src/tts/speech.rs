@@ -1,4 +1,4 @@
-//! A case of `tts`, read: the text and the model, everything that is known before weights are read.
+//! Parsed cases of `tts`: the text and the model, before weights are read.
 
 use std::path::{Path, PathBuf};
 
@@ -12,13 +12,13 @@ use super::axes::ON_GPU;
 use crate::axis::AUTO;
 use crate::request::{self, fact, graph, is_on, number, plus, seed};
 
-/// Frames of synthetic weights for two words: 4.5 each, so that 167 words are said in a minute.
+/// Frames for two words with synthetic weights: 4.5 per word, or 167 words per minute.
 const FRAMES_OF_TWO_WORDS: usize = 9;
 
-/// Frames at most where weights know their end, as the official package has it.
+/// The maximum number of frames of a checkpoint, as in the official package.
 const MOST_FRAMES: usize = 2048;
 
-/// Bytes of a file that are read at most: no text of more can be said.
+/// The largest text file, far beyond any text that can be generated.
 const MOST_BYTES: u64 = 16 << 20;
 
 #[derive(Debug)]
@@ -30,11 +30,11 @@ pub struct Speech {
     pub text: String,
     /// The text as a prompt of the talker.
     pub prompt: Prompt,
-    /// The number of frames; a maximum if the weights decide the end.
+    /// The number of frames; a maximum for a checkpoint, which decides the end.
     pub frames: usize,
 }
 
-/// Finds a model by the name of a case, with the folder of its weights; `auto` is taken for that of a GPU.
+/// The model of a name and the folder of its weights; `auto` is the default on a GPU.
 pub fn find(name: &str) -> Result<(TtsConfig, Option<PathBuf>), ModelError> {
     match looks_like_a_folder(name) {
         true => Ok((TtsConfig::from_folder(Path::new(name))?, Some(PathBuf::from(name)))),
@@ -77,12 +77,12 @@ impl Speech {
         count_words(&self.text)
     }
 
-    /// How codes are sampled; synthetic weights do not decide the end.
+    /// The sampling; synthetic weights never end the audio.
     pub fn sampling(&self, spec: &Spec) -> Sampling {
         Sampling { is_endless: self.folder.is_none(), ..spec.sampling }
     }
 
-    /// The weights, and where they come from. Of a folder only names and shapes are read.
+    /// The weights, and where they come from. Only names and shapes of a folder's weights are read.
     pub fn weights(&self, seed: u64) -> Result<(TtsWeights, &'static str), ModelError> {
         match &self.folder {
             Some(folder) => Ok((TtsWeights::open(folder, &self.config)?, "folder")),
@@ -91,7 +91,7 @@ impl Speech {
     }
 }
 
-/// The number of frames with synthetic weights: 4.5 per word, rounded up.
+/// The number of frames with synthetic weights.
 pub fn frames_of(words: usize) -> usize {
     words.saturating_mul(FRAMES_OF_TWO_WORDS).div_ceil(2).max(1)
 }
@@ -108,7 +108,7 @@ fn text(source: &Source) -> anyhow::Result<String> {
     }
 }
 
-/// The names of the texts, short ones first.
+/// The names of the built-in texts.
 pub const LABELS: &[&str] = &["short", "medium", "long"];
 
 /// 13 words.
@@ -140,7 +140,7 @@ pub fn count_words(text: &str) -> usize {
     text.split_whitespace().count()
 }
 
-/// The work of each stage, for all frames together; empty where the weights decide the number of frames.
+/// The work of each stage, for all frames together; empty for a checkpoint, which determines the number of frames.
 pub fn stage_work(speech: &Speech, spec: &Spec) -> Vec<(&'static str, Work)> {
     if speech.folder.is_some() {
         return Vec::new();
@@ -156,7 +156,7 @@ fn as_work(work: StageWork, speech: &Speech) -> Work {
     Work { flops: work.flops, dtype, bytes: work.bytes_read(), traffic: Traffic::Read }
 }
 
-/// The work of an iteration: all of its stages.
+/// The work of an iteration.
 pub fn work(speech: &Speech, spec: &Spec) -> Option<Work> {
     stage_work(speech, spec).into_iter().map(|(_, work)| work).reduce(plus)
 }
@@ -179,13 +179,12 @@ pub struct Spec {
     pub text: Source,
     /// None for that of the model.
     pub dtype: Option<Dtype>,
-    /// Empty to leave it to the model.
+    /// Empty for the default of the model.
     pub speaker: String,
     pub language: String,
     pub frames: Option<usize>,
     pub streaming: bool,
     pub chunk_frames: usize,
-    /// How codes are sampled, without an end.
     pub sampling: Sampling,
     pub graph: GraphMode,
     pub threads: usize,
@@ -230,7 +229,7 @@ fn source(case: &Case) -> anyhow::Result<Source> {
     }
 }
 
-/// How codes are chosen: semantic ones as the flags say, those of the predictor as the official package does.
+/// The sampling of codes: flags set that of semantic codes; the predictor samples like the official package.
 fn sampling(case: &Case, is_greedy: bool, seed: u64) -> anyhow::Result<Sampling> {
     let repetition_penalty = number(case, "repetition_penalty")? as f32;
     let talker = Choice::Drawn {
@@ -249,13 +248,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_words_are_nine_frames_and_a_part_of_one_is_one() {
+    fn two_words_are_nine_frames_rounded_up() {
         assert_eq!([0, 1, 2, 13, 53, 115].map(frames_of), [1, 5, 9, 59, 239, 518]);
         assert_eq!(frames_of(usize::MAX), usize::MAX.div_ceil(2));
     }
 
     #[test]
-    fn a_preset_is_no_folder_even_if_there_is_one_of_its_name() {
+    fn a_preset_is_not_a_folder_even_if_one_has_its_name() {
         let are_folders = ["tiny", "./tiny", "0.6b", "/x", "models/"].map(looks_like_a_folder);
         assert_eq!(are_folders, [false, true, false, true, true]);
     }
@@ -266,7 +265,7 @@ mod corpus_tests {
     use super::*;
 
     #[test]
-    fn the_texts_have_as_many_words_as_those_of_the_kit() {
+    fn the_texts_have_as_many_words_as_in_qwen3_tts_rs() {
         let counts: Vec<usize> = LABELS.iter().map(|label| count_words(corpus_text(label).unwrap())).collect();
         assert_eq!(counts, [13, 53, 115]);
         assert_eq!(corpus_text("huge"), None);

@@ -8,7 +8,7 @@ use laptime_models::tts::Audio;
 use super::TextToSpeech;
 use crate::difference::largest_difference;
 
-/// The cases of flags and what follows them.
+/// The cases of these flags and values.
 fn settled(given: &[(&str, &str)]) -> Result<Vec<Case>, PlanError> {
     let given: Vec<(String, Vec<String>)> =
         given.iter().map(|(name, word)| ((*name).to_owned(), vec![(*word).to_owned()])).collect();
@@ -29,7 +29,7 @@ fn ready(case: &Case, act: impl FnOnce(&mut dyn Iteration)) {
     match TextToSpeech.prepare(case, &Simulated::new()).unwrap() {
         Prepared::Ready(mut iteration) => act(&mut *iteration),
         Prepared::DoesNotApply(reason) => panic!("{reason}"),
-        Prepared::DoesNotFit { .. } => panic!("there is memory without end"),
+        Prepared::DoesNotFit { .. } => panic!("memory is unlimited"),
     }
 }
 
@@ -53,7 +53,7 @@ fn speak(case: &Case, device: &dyn Device) -> Audio {
 }
 
 #[test]
-fn without_flags_three_texts_are_said_and_frames_follow_from_words() {
+fn by_default_three_texts_get_frames_from_their_words() {
     let cases = settled(&[]).unwrap();
     let shown = |axis: &str| cases.iter().map(|case| case.get(axis).unwrap().to_string()).collect::<Vec<_>>();
     assert_eq!(shown("label"), ["short", "medium", "long"]);
@@ -63,7 +63,7 @@ fn without_flags_three_texts_are_said_and_frames_follow_from_words() {
 }
 
 #[test]
-fn auto_is_tiny_where_there_is_no_gpu_and_the_number_type_is_the_models() {
+fn auto_is_tiny_on_a_cpu_with_the_dtype_of_the_model() {
     let on = |case: &Case| {
         let case = TextToSpeech.on_device(case, &Simulated::new());
         [case.text("model").unwrap().to_owned(), case.text("dtype").unwrap().to_owned()]
@@ -75,7 +75,7 @@ fn auto_is_tiny_where_there_is_no_gpu_and_the_number_type_is_the_models() {
 }
 
 #[test]
-fn a_text_of_ones_own_is_one_text_with_a_name() {
+fn an_own_text_is_one_case_with_a_label() {
     let case = tiny(&[("text", "Well, well, well.")]);
     assert_eq!((case.text("label").unwrap(), case.text("text").unwrap()), ("text", "Well, well, well."));
     assert_eq!(case.size("frames").unwrap(), 14);
@@ -92,7 +92,7 @@ fn a_text_of_ones_own_is_one_text_with_a_name() {
 }
 
 #[test]
-fn what_cannot_be_said_is_told_before_anything_is_timed() {
+fn invalid_texts_are_refused_before_anything_is_measured() {
     assert_eq!(refused(&[("text", " ")]), "there is no text to say");
     let long = refused(&[("text", &"word ".repeat(20_000))]);
     assert!(long.contains("positions of the talker") && long.ends_with("say it in parts"), "{long}");
@@ -107,7 +107,7 @@ fn what_cannot_be_said_is_told_before_anything_is_timed() {
 }
 
 #[test]
-fn a_length_that_is_too_long_is_a_row_where_others_are_not() {
+fn a_length_that_is_too_long_is_a_row_if_others_fit() {
     let cases = settled(&[("preset", "tiny"), ("label", "short"), ("frames", "8,100000")]).unwrap();
     let Prepared::DoesNotApply(reason) = TextToSpeech.prepare(&cases[1], &Simulated::new()).unwrap() else {
         panic!("100000 frames are too many")
@@ -116,7 +116,7 @@ fn a_length_that_is_too_long_is_a_row_where_others_are_not() {
 }
 
 #[test]
-fn a_take_makes_as_many_frames_as_asked_for_and_tells_its_parts() {
+fn an_iteration_generates_the_requested_frames_and_reports_its_parts() {
     ready(&tiny(&[("label", "short"), ("frames", "12")]), |iteration| {
         iteration.check().unwrap();
         iteration.ready().unwrap();
@@ -137,14 +137,14 @@ fn streaming_tells_when_audio_could_be_played() {
         iteration.check().unwrap();
         iteration.run().unwrap();
         assert_eq!(fact(iteration, "frames_made"), 9.into());
-        // The clock of the simulated device stands still: everything is there at once.
+        // The clock of the simulated device does not advance, so everything is ready at once.
         let readings = ["ttfa_ms", "late_frames", "buffer_ms"].map(|name| reading(iteration, name));
         assert_eq!(readings, [Some(0.0), Some(0.0), Some(0.0)]);
     });
 }
 
 #[test]
-fn streaming_and_all_at_once_are_the_same_audio() {
+fn streamed_audio_equals_audio_decoded_at_once() {
     let device = Simulated::new();
     let audio = |streaming: &str| {
         let case = tiny(&[("label", "short"), ("frames", "64"), ("streaming", streaming)]);
@@ -158,7 +158,7 @@ fn streaming_and_all_at_once_are_the_same_audio() {
 }
 
 #[test]
-fn every_take_is_the_same_audio_and_another_seed_is_another() {
+fn every_iteration_gives_the_same_audio_and_another_seed_does_not() {
     let device = Simulated::new();
     let audio = |seed: &str| speak(&tiny(&[("frames", "3"), ("seed", seed)]), &device);
     assert_eq!(audio("1"), audio("1"));
@@ -166,7 +166,7 @@ fn every_take_is_the_same_audio_and_another_seed_is_another() {
 }
 
 #[test]
-fn a_checkpoint_is_read_and_ends_at_most_at_the_frames_asked_for() {
+fn a_checkpoint_generates_at_most_the_requested_frames() {
     let case = settled(&[("model_dir", &fixture()), ("label", "short"), ("frames", "6"), ("threads", "1")]).unwrap();
     ready(&case[0], |iteration| {
         iteration.check().unwrap();
@@ -178,7 +178,7 @@ fn a_checkpoint_is_read_and_ends_at_most_at_the_frames_asked_for() {
 }
 
 #[test]
-fn a_checkpoint_of_another_size_is_refused_by_name() {
+fn a_checkpoint_of_another_size_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let copy = |name: &str| {
         let to = folder.path().join(name);
@@ -199,7 +199,7 @@ fn a_checkpoint_of_another_size_is_refused_by_name() {
 }
 
 #[test]
-fn what_does_not_fit_is_told_and_not_tried() {
+fn a_case_that_does_not_fit_is_reported_and_not_run() {
     let device = Simulated::with_memory(1 << 30);
     let case = &settled(&[("preset", "0.6b"), ("label", "short")]).unwrap()[0];
     let Prepared::DoesNotFit { needed, .. } = TextToSpeech.prepare(case, &device).unwrap() else {
@@ -212,7 +212,7 @@ fn what_does_not_fit_is_told_and_not_tried() {
 }
 
 #[test]
-fn graphs_do_not_apply_where_there_are_none() {
+fn graphs_do_not_apply_on_a_cpu() {
     let case = tiny(&[("label", "short"), ("graph", "on")]);
     let Prepared::DoesNotApply(reason) = TextToSpeech.prepare(&case, &Simulated::new()).unwrap() else {
         panic!("there are no graphs")
@@ -221,7 +221,7 @@ fn graphs_do_not_apply_where_there_are_none() {
 }
 
 #[test]
-fn the_work_of_stages_is_the_work_of_a_take() {
+fn the_work_of_stages_adds_up_to_that_of_an_iteration() {
     let case = tiny(&[("label", "short"), ("frames", "20")]);
     let stages = TextToSpeech::stage_work(&case);
     let names: Vec<&str> = stages.iter().map(|(name, _)| *name).collect();
@@ -237,7 +237,7 @@ fn the_work_of_stages_is_the_work_of_a_take() {
 }
 
 #[test]
-fn every_take_reads_as_many_metrics_as_there_are() {
+fn every_iteration_reports_all_metrics() {
     ready(&tiny(&[("label", "short"), ("frames", "2")]), |iteration| {
         iteration.run().unwrap();
         assert_eq!(iteration.readings(Nanos(1)).len(), TextToSpeech.metrics().len());

@@ -22,7 +22,7 @@ use crate::variant::Variant;
 const WARM_UP: usize = 3;
 const CHUNKS: usize = 15;
 
-/// What is measured in one process.
+/// The measurements of one process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Sample {
     pub variant: Variant,

@@ -1,4 +1,4 @@
-//! Finds the site of a `tracing` call site.
+//! Maps `tracing` call sites to sites.
 
 use std::sync::{Mutex, PoisonError};
 use std::{cell::Cell, collections::HashMap, ptr};
@@ -8,7 +8,7 @@ use tracing_core::Metadata;
 use crate::site::{Site, SiteKind};
 use crate::word::MOST_FIELDS;
 
-/// Events of this target say that the host waited for a device.
+/// Spans and events of this target mean that the host waited for a device.
 const SYNC_TARGET: &str = "gpu_sync";
 
 const CACHED: usize = 64;

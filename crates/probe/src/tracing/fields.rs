@@ -110,7 +110,13 @@ impl Gathered {
         fields
     }
 
-    /// Returns the shape and the values, word by word; nothing for a call site without fields.
+    pub fn to_words(&self) -> Box<[u64]> {
+        let mut words = Vec::with_capacity(self.words() as usize);
+        self.each_word(|word| words.push(word));
+        words.into_boxed_slice()
+    }
+
+    /// Passes on the shape and the values, word by word; nothing for a call site without fields.
     #[inline]
     pub fn each_word(&self, mut word: impl FnMut(u64)) {
         if self.count == 0 {
@@ -212,8 +218,7 @@ mod tests {
     use super::*;
 
     fn words(fields: &Gathered) -> Vec<u64> {
-        let mut words = Vec::new();
-        fields.each_word(|word| words.push(word));
+        let words = fields.to_words().into_vec();
         assert_eq!(words.len() as u64, fields.words());
         words
     }
@@ -224,14 +229,14 @@ mod tests {
     }
 
     #[test]
-    fn a_string_is_its_length_and_its_bytes() {
+    fn a_string_is_encoded_as_its_length_and_bytes() {
         let seen = gather(2, integer_and_text, words);
         let text = [11, u64::from_le_bytes(*b"eleven b"), u64::from_le_bytes(*b"yte\0\0\0\0\0")];
         assert_eq!(seen, [[0x52, 7].as_slice(), &text].concat());
     }
 
     #[test]
-    fn gathering_inside_gathering_spoils_neither() {
+    fn gathering_can_be_nested() {
         let alone = gather(2, integer_and_text, words);
         let mut inner = Vec::new();
         let outer = gather(
@@ -247,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn an_update_changes_what_the_later_fields_have() {
+    fn an_update_changes_only_the_later_fields() {
         let first = gather(2, integer_and_text, words);
         let later =
             gather(2, |fields| fields.set(1, FieldKind::Bool, 1), |later| words(&Gathered::updated(&first, later)));

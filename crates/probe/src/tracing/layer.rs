@@ -6,8 +6,7 @@ use tracing_subscriber::{layer::Context, registry::LookupSpan};
 
 use super::fields::{Gathered, Words, gather, record_late};
 use super::{callsite::site_of, entered};
-use crate::attach::{Local, recording};
-use crate::{field::FieldTuple, guard::point_ring, word::MOST_FIELDS};
+use crate::{attach::recording, field::FieldTuple, guard::point, word::MOST_FIELDS};
 
 /// Records the spans and events that a `tracing-subscriber` registry sees, while something records.
 ///
@@ -26,14 +25,13 @@ impl Layer {
     }
 }
 
-/// The fields of a span as words, stored with the span in the registry; a few of them inline, without a further
-/// allocation.
+/// The fields of a span as words, stored with the span in the registry; few words are stored without an allocation.
 enum KeptFields {
     Few(usize, [u64; FEW]),
     Many(Box<[u64]>),
 }
 
-/// The words of fields without a value: those of a span created before anything recorded.
+/// The words of fields without values, for a span created before anything recorded.
 const ABSENT: [u64; 1 + MOST_FIELDS] = [0; 1 + MOST_FIELDS];
 
 /// Words of the shape and five fields.
@@ -44,9 +42,7 @@ impl KeptFields {
     fn new(fields: &Gathered) -> Self {
         let length = fields.words() as usize;
         if length > FEW {
-            let mut words = Vec::with_capacity(length);
-            fields.each_word(|word| words.push(word));
-            return Self::Many(words.into_boxed_slice());
+            return Self::Many(fields.to_words());
         }
         let mut words = [0; FEW];
         let mut places = words.iter_mut();
@@ -102,20 +98,10 @@ where
     }
 
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
-        if !recording() {
-            return;
+        if recording() {
+            let site = site_of(event.metadata());
+            gather(site.fields.len(), |fields| event.record(fields), |fields| point(site, fields));
         }
-        let site = site_of(event.metadata());
-        gather(
-            site.fields.len(),
-            |fields| event.record(fields),
-            |fields| {
-                Local::with_ring(|ring, _| {
-                    point_ring(ring, site.code(), fields);
-                    Some(())
-                })
-            },
-        );
     }
 
     fn on_enter(&self, id: &Id, context: Context<'_, S>) {

@@ -1,7 +1,7 @@
 //! Stores the fields of spans for the [`Subscriber`](super::Subscriber), from their creation to their entries.
 //!
-//! A span may be created on one thread, entered repeatedly on others, and closed anywhere. Its fields are in one of a
-//! fixed number of slots, which are claimed and released without a lock; the span's number identifies the slot. Fields
+//! A span may be created on one thread, entered repeatedly on others, and closed anywhere. Its fields are stored in one
+//! of a fixed number of slots, which are claimed and released without a lock; the span's id contains the slot. Fields
 //! that are too long for a slot, and spans beyond the number of slots, go to a table behind a lock.
 
 use std::collections::{HashMap, hash_map::Entry};
@@ -77,7 +77,7 @@ impl Slot {
         let state = self.begin_change();
         let words: Vec<u64> = self.words.iter().map(|word| word.load(Relaxed)).collect();
         let fields = Gathered::updated(&words, later);
-        // Late strings may outgrow the slot: what no longer fits is recorded for this entry only, by a separate event.
+        // Late strings may outgrow the slot; they are then recorded for this entry only, by a separate event.
         let length = if fields.words() as usize <= WORDS { self.fill(&fields) } else { state & LENGTH_MASK };
         let changed = (state & !LENGTH_MASK).wrapping_add(2 * ONE_CHANGE) | length;
         self.state.store(changed, Release);
@@ -103,12 +103,6 @@ struct Spilled {
 fn spilled() -> MutexGuard<'static, HashMap<Place, Spilled>> {
     static TABLE: LazyLock<Mutex<HashMap<Place, Spilled>>> = LazyLock::new(Mutex::default);
     TABLE.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn to_words(fields: &Gathered) -> Box<[u64]> {
-    let mut words = Vec::with_capacity(fields.words() as usize);
-    fields.each_word(|word| words.push(word));
-    words.into_boxed_slice()
 }
 
 thread_local! {
@@ -149,7 +143,7 @@ fn spill(fields: &Gathered) -> Place {
     loop {
         let place = SLOTS + LAST.fetch_add(1, Relaxed) % (1 << 20);
         if let Entry::Vacant(entry) = table.entry(place) {
-            entry.insert(Spilled { handles: 1, words: to_words(fields) });
+            entry.insert(Spilled { handles: 1, words: fields.to_words() });
             return place;
         }
     }
@@ -185,7 +179,7 @@ pub fn update(place: Place, later: &Gathered) {
     if place < SLOTS {
         ALL[place as usize].update(later);
     } else if let Some(spilled) = spilled().get_mut(&place) {
-        spilled.words = to_words(&Gathered::updated(&spilled.words, later));
+        spilled.words = Gathered::updated(&spilled.words, later).to_words();
     }
 }
 

@@ -8,7 +8,7 @@ use tracing_core::{Event, Interest, LevelFilter, Metadata};
 use super::fields::{gather, record_late};
 use super::slots::{self, Place};
 use super::{callsite::site_of, entered};
-use crate::{attach::recording, guard::point_ring, site::Site, word::CODE_MASK};
+use crate::{attach::recording, guard::point, site::Site, word::CODE_MASK};
 
 /// Records all spans and events up to a level, while something records.
 ///
@@ -31,7 +31,7 @@ impl Subscriber {
         Self::default()
     }
 
-    /// Ignores what is more verbose than `level`.
+    /// Ignores spans and events more verbose than `level`.
     pub fn with_max_level(mut self, level: impl Into<LevelFilter>) -> Self {
         self.most_verbose = level.into();
         self
@@ -110,16 +110,7 @@ impl tracing_core::Subscriber for Subscriber {
 
     fn event(&self, event: &Event<'_>) {
         let site = site_of(event.metadata());
-        gather(
-            site.fields.len(),
-            |fields| event.record(fields),
-            |fields| {
-                crate::attach::Local::with_ring(|ring, _| {
-                    point_ring(ring, site.code(), fields);
-                    Some(())
-                })
-            },
-        );
+        gather(site.fields.len(), |fields| event.record(fields), |fields| point(site, fields));
     }
 
     #[inline]

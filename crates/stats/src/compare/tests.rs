@@ -35,7 +35,7 @@ fn an_interval_on_one_side_of_zero_with_the_difference_beyond_the_margin_decides
 }
 
 #[test]
-fn an_interval_within_the_margin_is_the_same_even_off_zero() {
+fn an_interval_within_the_margin_is_the_same_even_without_zero() {
     assert_eq!(verdict(0.0, -0.01, 0.01), Verdict::Same);
     assert_eq!(verdict(0.005, 0.001, 0.009), Verdict::Same);
 }
@@ -52,7 +52,7 @@ fn an_interval_that_contains_zero_and_more_than_the_margin_is_too_wide() {
 }
 
 #[test]
-fn a_fifth_more_time_is_slower_and_the_way_back_faster() {
+fn twenty_per_cent_more_time_is_slower_and_the_reverse_is_faster() {
     let (short, long) = (group(100.0), group(120.0));
     assert_eq!(judged(&short, &long).verdict, Verdict::Slower);
     assert_eq!(judged(&long, &short).verdict, Verdict::Faster);
@@ -60,25 +60,25 @@ fn a_fifth_more_time_is_slower_and_the_way_back_faster() {
 }
 
 #[test]
-fn the_same_iterations_are_the_same() {
+fn equal_iterations_are_the_same() {
     assert_eq!(judged(&group(100.0), &group(100.0)).verdict, Verdict::Same);
 }
 
 // An earlier rule used the spread as its margin, and called this "same".
 #[test]
-fn processes_that_spread_widely_do_not_hide_a_difference_that_the_interval_shows() {
+fn a_wide_spread_of_processes_does_not_hide_a_difference_beyond_the_interval() {
     let found = judged(&wide(100.0, 100), &wide(115.0, 100));
     assert_eq!((found.verdict, found.margin), (Verdict::Slower, LEAST_MARGIN), "{found:?}");
 }
 
 #[test]
-fn processes_that_spread_widely_are_never_the_same_by_that_alone() {
+fn a_wide_spread_of_processes_alone_is_never_the_same() {
     let found = judged(&wide(100.0, 10), &wide(100.0, 10));
     assert!(matches!(found.verdict, Verdict::Unclear(Reason::TooWide { .. })), "{found:?}");
 }
 
 #[test]
-fn three_processes_a_side_have_no_interval_however_far_apart() {
+fn three_processes_per_side_have_no_interval_however_far_apart() {
     let found = judged(&few(1.0, 3), &few(9.0, 3));
     assert_eq!(found.verdict, Verdict::Unclear(Reason::TooFewProcesses { found: 3 }));
     assert_eq!((found.interval, found.needed), (None, Some(LEAST_PROCESSES)));
@@ -86,7 +86,7 @@ fn three_processes_a_side_have_no_interval_however_far_apart() {
 }
 
 #[test]
-fn one_process_a_side_has_its_figures_and_no_interval() {
+fn one_process_per_side_has_figures_but_no_interval() {
     let found = compare(&few(1.0, 1), &few(2.0, 1), &Settings::default());
     assert_eq!((found.judged.difference, found.judged.interval, found.a.between), (1.0, None, None));
     assert_eq!((found.a.interval, found.b.interval), (None, None));
@@ -100,7 +100,7 @@ fn a_threshold_raises_the_margin_and_never_lowers_it() {
 }
 
 #[test]
-fn a_decision_needs_no_more_processes_and_an_unclear_one_says_how_many() {
+fn only_an_unclear_verdict_has_a_number_of_needed_processes() {
     assert_eq!(differing(0.03, 0.005, 0.06).judged(0.01, 1, true).needed, None);
     // A half-width of 4 % must shrink to fit within 2 % with some reserve: (1.43 * 2)² times the ten processes.
     assert_eq!(differing(0.02, -0.02, 0.06).judged(0.01, 1, true).needed, Some(82));
@@ -109,7 +109,7 @@ fn a_decision_needs_no_more_processes_and_an_unclear_one_says_how_many() {
 }
 
 #[test]
-fn holm_rejects_one_after_the_other_until_one_stays() {
+fn holm_stops_at_the_first_hypothesis_that_is_not_rejected() {
     assert_eq!(holm(&[0.02, 0.01, 0.5], 0.05), [true, true, false]);
     assert_eq!(holm(&[0.03, 0.03, 0.03], 0.05), [false; 3]);
     assert_eq!(holm(&[0.05], 0.05), [true]);
@@ -117,7 +117,7 @@ fn holm_rejects_one_after_the_other_until_one_stays() {
 }
 
 #[test]
-fn one_difference_among_many_cases_needs_more_than_its_own_interval() {
+fn one_difference_among_many_cases_needs_more_than_its_interval() {
     // Ranks of ten per side that exclude zero at 95 %, but not at 99.9 %.
     let slightly = |by: f64| {
         let side = |by: f64| Group::new(&(0..10).map(|at| vec![100.0 + by + f64::from(at)]).collect::<Vec<_>>());
@@ -135,7 +135,7 @@ fn one_difference_among_many_cases_needs_more_than_its_own_interval() {
 }
 
 #[test]
-fn five_processes_a_side_find_large_differences_among_many_cases() {
+fn five_processes_per_side_find_large_differences_among_many_cases() {
     let side = |by: f64| Group::new(&[-0.2, -0.1, 0.0, 0.1, 0.2].map(|at| vec![100.0 + by + at])).unwrap();
     let mut pairs: Vec<(Group, Group)> = (0..40).map(|_| (side(0.0), side(0.0))).collect();
     pairs[3].1 = side(20.0);
@@ -145,7 +145,7 @@ fn five_processes_a_side_find_large_differences_among_many_cases() {
 }
 
 #[test]
-fn a_case_with_too_few_processes_takes_nothing_from_the_others() {
+fn a_case_with_too_few_processes_does_not_count_in_the_correction() {
     let pairs = [(group(100.0), group(120.0)), (few(1.0, 1), few(9.0, 1))];
     let found = judge_all(&pairs, None);
     assert_eq!(found[0], judge(&pairs[0].0, &pairs[0].1, None));

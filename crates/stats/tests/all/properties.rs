@@ -7,7 +7,7 @@ use laptime_stats::{
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-type Takes = Vec<Vec<f64>>;
+type Processes = Vec<Vec<f64>>;
 
 fn samples() -> impl Strategy<Value = Vec<f64>> {
     vec(1.0..1e6, 6..40)
@@ -18,7 +18,7 @@ fn ticks() -> impl Strategy<Value = Vec<f64>> {
     vec((1..6_u32).prop_map(f64::from), 6..40)
 }
 
-fn takes() -> impl Strategy<Value = Takes> {
+fn processes() -> impl Strategy<Value = Processes> {
     vec(vec(90.0..110.0, 1..6), 1..9)
 }
 
@@ -34,11 +34,11 @@ fn interval(values: &[f64], level: f64, seed: u64) -> Interval {
     median_interval(&sorted(values), level, seed).expect("there are six values")
 }
 
-fn group(takes: &Takes) -> Group {
-    Group::new(takes).expect("the takes are above 0")
+fn group(processes: &Processes) -> Group {
+    Group::new(processes).expect("the processes are above 0")
 }
 
-fn compared(a: &Takes, b: &Takes, seed: u64) -> Comparison {
+fn compared(a: &Processes, b: &Processes, seed: u64) -> Comparison {
     let settings = Settings { seed, threshold: None };
     compare(&group(a), &group(b), &settings)
 }
@@ -56,8 +56,8 @@ fn mirrored(verdict: Verdict) -> Verdict {
     }
 }
 
-fn times(takes: &Takes, factor: f64) -> Takes {
-    takes.iter().map(|takes| takes.iter().map(|take| take * factor).collect()).collect()
+fn times(processes: &Processes, factor: f64) -> Processes {
+    processes.iter().map(|processes| processes.iter().map(|take| take * factor).collect()).collect()
 }
 
 fn is_close(one: f64, other: f64) -> bool {
@@ -92,7 +92,7 @@ proptest! {
     }
 
     #[test]
-    fn a_summary_grows_with_the_unit(values in samples(), factor in 1e-6..1e6, seed: u64) {
+    fn a_summary_scales_with_the_unit(values in samples(), factor in 1e-6..1e6, seed: u64) {
         let scaled: Vec<f64> = values.iter().map(|value| value * factor).collect();
         let (one, other) = (Summary::of(&sorted(&values), seed).unwrap(), Summary::of(&sorted(&scaled), seed).unwrap());
         let figures = |of: &Summary| {
@@ -122,7 +122,7 @@ proptest! {
     }
 
     #[test]
-    fn swapping_the_sides_mirrors_the_comparison(a in takes(), b in takes(), seed: u64) {
+    fn swapping_the_sides_mirrors_the_comparison(a in processes(), b in processes(), seed: u64) {
         let (there, back) = (compared(&a, &b, seed), compared(&b, &a, seed));
         prop_assert_eq!(kind(there.judged.verdict), kind(mirrored(back.judged.verdict)));
         prop_assert_eq!((there.a, there.b, there.judged.needed), (back.b, back.a, back.judged.needed));
@@ -134,22 +134,22 @@ proptest! {
     }
 
     #[test]
-    fn the_same_iterations_are_never_faster_or_slower(takes in takes(), seed: u64) {
-        let found = compared(&takes, &takes, seed).judged;
+    fn the_same_iterations_are_never_faster_or_slower(processes in processes(), seed: u64) {
+        let found = compared(&processes, &processes, seed).judged;
         prop_assert!(matches!(found.verdict, Verdict::Same | Verdict::Unclear(_)));
         prop_assert!(found.interval.is_none_or(|interval| interval.contains(0.0)));
     }
 
     #[test]
     fn a_comparison_does_not_depend_on_the_order_of_processes_and_iterations(
-        (a, shuffled_a) in takes().prop_flat_map(shuffled), b in takes(), seed: u64,
+        (a, shuffled_a) in processes().prop_flat_map(shuffled), b in processes(), seed: u64,
     ) {
-        let reversed: Takes = shuffled_a.iter().map(|takes| takes.iter().rev().copied().collect()).collect();
+        let reversed: Processes = shuffled_a.iter().map(|processes| processes.iter().rev().copied().collect()).collect();
         prop_assert_eq!(compared(&a, &b, seed), compared(&reversed, &b, seed));
     }
 
     #[test]
-    fn a_comparison_does_not_depend_on_the_unit(a in takes(), b in takes(), power in -20..20_i32, seed: u64) {
+    fn a_comparison_does_not_depend_on_the_unit(a in processes(), b in processes(), power in -20..20_i32, seed: u64) {
         let unit = 2_f64.powi(power);
         let (one, other) = (compared(&a, &b, seed), compared(&times(&a, unit), &times(&b, unit), seed));
         prop_assert!(is_close(one.judged.difference, other.judged.difference));
@@ -160,7 +160,7 @@ proptest! {
     }
 
     #[test]
-    fn a_threshold_never_makes_a_difference(a in takes(), b in takes(), threshold in 0.0..0.5, seed: u64) {
+    fn a_threshold_never_makes_a_difference(a in processes(), b in processes(), threshold in 0.0..0.5, seed: u64) {
         let with = compare(&group(&a), &group(&b), &Settings { seed, threshold: Some(threshold) }).judged;
         let without = compared(&a, &b, seed).judged;
         prop_assert!(with.margin >= without.margin);
@@ -169,7 +169,7 @@ proptest! {
     }
 
     #[test]
-    fn the_intervals_of_a_comparison_contain_their_figures(a in takes(), b in takes(), seed: u64) {
+    fn the_intervals_of_a_comparison_contain_their_figures(a in processes(), b in processes(), seed: u64) {
         let found = compared(&a, &b, seed);
         let is_within = |interval: Option<Interval>, figure| interval.is_none_or(|ends| ends.contains(figure));
         prop_assert!(is_within(found.judged.interval, found.judged.difference));
@@ -177,7 +177,7 @@ proptest! {
     }
 
     #[test]
-    fn the_same_requires_an_interval_within_the_margin_and_unclear_means_more_processes(a in takes(), b in takes()) {
+    fn the_same_requires_an_interval_within_the_margin_and_unclear_means_more_processes(a in processes(), b in processes()) {
         let found = judge(&group(&a), &group(&b), None);
         let fits = found.interval.is_some_and(|ends| -0.991e-2 < ends.low && ends.high < 1.001e-2);
         prop_assert_eq!(found.verdict == Verdict::Same, fits);
@@ -222,7 +222,7 @@ proptest! {
     }
 
     #[test]
-    fn the_unit_does_not_decide_whether_a_series_is_steady(values in ticks(), power in -20..20_i32) {
+    fn steadiness_does_not_depend_on_the_unit(values in ticks(), power in -20..20_i32) {
         let scaled: Vec<f64> = values.iter().map(|value| value * 2_f64.powi(power)).collect();
         let (one, other) = (steadiness(&values).unwrap(), steadiness(&scaled).unwrap());
         prop_assert_eq!(std::mem::discriminant::<Steadiness>(&one), std::mem::discriminant(&other));

@@ -29,7 +29,7 @@ fn floats() -> impl Strategy<Value = Vec<f64>> {
 
 proptest! {
     #[test]
-    fn a_quantile_lies_between_the_smallest_and_the_largest(values in floats(), q in 0.0..=1.0) {
+    fn a_quantile_is_between_the_smallest_and_the_largest_value(values in floats(), q in 0.0..=1.0) {
         let sorted = Sorted::<f64>::from_unsorted(values).unwrap();
         let found = sorted.quantile(q).unwrap();
         prop_assert!(sorted.min().unwrap() <= found && found <= sorted.max().unwrap());

@@ -2,6 +2,8 @@
 
 #![allow(dead_code)]
 
+pub mod power;
+
 use laptime_stats::Rng;
 
 /// Draws from the normal distribution (Box and Muller).
@@ -37,10 +39,10 @@ pub fn recording(noise: Noise, seed: u64) -> Vec<Vec<f64>> {
 
 fn iterations(noise: Noise, drift: f64, rng: &mut Rng) -> Vec<f64> {
     let level = noise.between * normal(rng);
-    let take = |at: usize, rng: &mut Rng| {
+    let iteration = |at: usize, rng: &mut Rng| {
         let slow = if rng.uniform() < noise.outliers { -0.2 * rng.uniform().ln() } else { 0.0 };
         let drifted = drift * at as f64 / noise.iterations as f64;
         1e7 * (level + noise.within * normal(rng) + slow + drifted).exp()
     };
-    (0..noise.iterations).map(|at| take(at, rng)).collect()
+    (0..noise.iterations).map(|at| iteration(at, rng)).collect()
 }

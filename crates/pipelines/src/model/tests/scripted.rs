@@ -1,4 +1,4 @@
-//! A decoder for tests, which counts its calls: each token that it chooses is a sum over all tokens before.
+//! A decoder for tests that counts its calls; each sampled token is a sum over all earlier tokens.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -10,7 +10,7 @@ use super::scripted_trainer::ScriptedTrainer;
 use crate::backend::{Loaded, Target};
 use crate::model::{Found, Maker, Named, built_in::Load, spec::Spec};
 
-/// What is wrong with a scripted decoder.
+/// The defect of a scripted decoder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     /// Nothing.
@@ -38,7 +38,7 @@ pub struct ScriptedMaker {
 /// How often a decoder was called.
 #[derive(Debug, Default)]
 pub struct Calls {
-    pub made: AtomicU64,
+    pub loaded: AtomicU64,
     pub forward: AtomicU64,
     pub prefill: AtomicU64,
     pub step: AtomicU64,
@@ -62,7 +62,7 @@ impl Maker for ScriptedMaker {
 
     fn decoder<'a>(&self, found: &Found, _: &Spec, options: Options, _: Target<'a>) -> Load<dyn Decoder + 'a> {
         anyhow::ensure!(self.fault != Fault::Weights, "tensor `model.norm.weight` is missing");
-        self.calls.made.fetch_add(1, Relaxed);
+        self.calls.loaded.fetch_add(1, Relaxed);
         let config = found.config.clone();
         let (fault, calls, batch) = (self.fault, Arc::clone(&self.calls), options.batch);
         let cache = vec![Vec::new(); batch];
@@ -75,7 +75,7 @@ impl Maker for ScriptedMaker {
     }
 
     fn trainer<'a>(&self, found: &Found, _: &Spec, options: TrainOptions, _: Target<'a>) -> Load<dyn Trainer + 'a> {
-        self.calls.made.fetch_add(1, Relaxed);
+        self.calls.loaded.fetch_add(1, Relaxed);
         let (config, fault, calls) = (found.config.clone(), self.fault, Arc::clone(&self.calls));
         let trainer = ScriptedTrainer { config, options, fault, calls };
         Ok(Loaded { model: Box::new(trainer), weights: "synthetic" })

@@ -1,4 +1,4 @@
-//! A trainer for tests, which counts its calls: its loss falls by one with each update.
+//! A trainer for tests that counts its calls; its loss falls by one with each update.
 
 use std::sync::{Arc, atomic::Ordering::Relaxed};
 

@@ -1,4 +1,4 @@
-//! Training passes on a scripted trainer: cases of a request, what is timed, and checks.
+//! Training passes on a scripted trainer: cases of a request, timed parts, and checks.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -8,7 +8,7 @@ use laptime_models::{Attention, Config, Dtype};
 use super::{cases, model, scripted::Fault, settled, with_iteration};
 
 #[test]
-fn the_passes_of_training_stand_behind_the_others() {
+fn training_passes_come_after_the_others() {
     let line = "--model-size tiny --context-length 8 --pass-type step,backward,forward,forward_backward";
     assert_eq!(cases(line, "test"), ["forward8", "backward8", "forward_backward8", "step8"]);
     assert_eq!(cases("--preset tiny --test step64", "pass_type seq_len batch_size"), ["step 64 1"]);
@@ -16,7 +16,7 @@ fn the_passes_of_training_stand_behind_the_others() {
     assert_eq!(cases("--model-sizes xl --reduced", "test batch_size"), ["forward_backward256 2"]);
 }
 
-/// Calls of forward, backward and update that an iteration makes ready with, and those that it is timed with.
+/// Calls of forward, backward and update in `ready`, and in the timed `run`.
 fn calls(pass: &str) -> [(u64, u64, u64); 2] {
     let mut found = [(0, 0, 0); 2];
     with_iteration(&format!("--preset tiny --pass-type {pass} --seq-len 8"), Fault::None, |iteration, calls| {
@@ -50,7 +50,7 @@ fn the_loss_of_every_step_is_kept() {
 }
 
 #[test]
-fn the_loss_of_the_first_update_is_kept_though_it_is_the_check_s() {
+fn the_loss_of_the_first_update_is_kept_from_the_check() {
     let check_loss =
         |iteration: &dyn laptime_bench::Iteration| iteration.facts().into_iter().find(|fact| fact.name == "check_loss");
     with_iteration("--model-size tiny --context-length 8 --pass-type step", Fault::None, |iteration, _| {
@@ -67,7 +67,7 @@ fn the_loss_of_the_first_update_is_kept_though_it_is_the_check_s() {
 }
 
 #[test]
-fn what_is_no_number_in_a_step_is_a_case_that_failed() {
+fn a_nan_in_a_step_fails_the_case() {
     for (fault, error) in [
         (Fault::Nan, "the loss is NaN: the weights may contain NaN or infinity"),
         (Fault::Gradient, "the gradient of tensor `model.layers.0.mlp.up_proj.weight` holds inf"),
@@ -84,7 +84,7 @@ fn what_is_no_number_in_a_step_is_a_case_that_failed() {
 }
 
 #[test]
-fn training_in_f16_or_fp8_or_behind_a_cache_does_not_apply() {
+fn training_in_f16_or_fp8_or_after_cached_tokens_does_not_apply() {
     for (line, reason) in [
         (
             "--dtype f16",
@@ -103,13 +103,13 @@ fn training_in_f16_or_fp8_or_behind_a_cache_does_not_apply() {
 }
 
 #[test]
-fn a_step_that_does_not_fit_is_told_before_anything_is_made() {
+fn a_step_that_does_not_fit_is_reported_before_anything_is_allocated() {
     let (model, calls) = model(Fault::None);
     let case = settled("--model-size 2.7B --pass-type step").unwrap().remove(0);
     let device = Simulated::with_memory(40 << 30);
     let prepared = model.prepare(&case, &device).unwrap();
     assert!(matches!(prepared, Prepared::DoesNotFit { needed, .. } if needed > 54 << 30));
-    assert_eq!(calls.made.load(Relaxed), 0);
+    assert_eq!(calls.loaded.load(Relaxed), 0);
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn the_work_of_a_step_is_that_of_its_parts() {
 }
 
 #[test]
-fn what_training_keeps_in_memory_stands_beside_the_axes() {
+fn memory_of_training_is_reported() {
     with_iteration("--model-size small --pass-type step", Fault::None, |iteration, _| {
         let facts = iteration.facts();
         let fact = |name: &str| facts.iter().find(|fact| fact.name == name).map(|fact| fact.value.clone());

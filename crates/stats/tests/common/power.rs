@@ -3,13 +3,9 @@
 //! Pairs of equal sides are drawn from recorded iterations and judged; then the same pairs with one side slightly
 //! slower, and with one side clearly slower. Run this before and after changing a rule of the comparison.
 
-use std::fmt;
+#![allow(dead_code)]
 
-use crate::compare::{Verdict, judge};
-use crate::group::{Group, Unfit};
-use crate::quantile::Sorted;
-use crate::random::Rng;
-use crate::summary::Summary;
+use laptime_stats::{Group, Rng, Sorted, Summary, Tally, Unfit, Verdict, judge};
 
 /// The largest share of equal sides that may be called different.
 pub const MOST_FALSE_ALARMS: f64 = 0.05;
@@ -73,19 +69,6 @@ pub struct Power {
     pub slowed: Tally,
 }
 
-/// Counts of each verdict.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Tally {
-    /// How often the second side was called faster.
-    pub faster: usize,
-    /// How often it was called slower.
-    pub slower: usize,
-    /// How often the sides were called the same.
-    pub same: usize,
-    /// How often the verdict was unclear.
-    pub unclear: usize,
-}
-
 /// A requirement that a comparison does not meet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shortfall {
@@ -101,37 +84,10 @@ pub enum Shortfall {
     NeverDecides,
 }
 
-impl Tally {
-    /// Counts one verdict.
-    pub fn add(&mut self, verdict: Verdict) {
-        *match verdict {
-            Verdict::Faster => &mut self.faster,
-            Verdict::Slower => &mut self.slower,
-            Verdict::Same => &mut self.same,
-            Verdict::Unclear(_) => &mut self.unclear,
-        } += 1;
-    }
-
-    /// Returns the number of verdicts.
-    pub fn all(&self) -> usize {
-        self.differing() + self.same + self.unclear
-    }
-
-    /// Returns how often the sides were called different.
-    pub fn differing(&self) -> usize {
-        self.faster + self.slower
-    }
-
-    /// Returns the share of verdicts that were not unclear.
-    pub fn decided(&self) -> Option<f64> {
-        share(self.differing() + self.same, self.all())
-    }
-}
-
 impl Power {
     /// Returns the share of equal sides that were called different.
     pub fn false_alarms(&self) -> Option<f64> {
-        share(self.alike.differing(), self.alike.all())
+        share(self.alike.faster + self.alike.slower, self.alike.all())
     }
 
     /// Returns the share of slowed sides that were called slower.
@@ -194,7 +150,8 @@ pub fn power_of(
     }
     let [alike, slight, slowed] = tallies;
     let processes = trial.processes;
-    let deviation = Sorted::<f64>::from_unsorted(whole.log_medians()).ok().and_then(|logs| Summary::of(&logs, 0)?.std);
+    let logs = whole.medians().iter().map(|median| median.ln()).collect();
+    let deviation = Sorted::<f64>::from_unsorted(logs).ok().and_then(|logs| Summary::of(&logs, 0)?.std);
     Ok(Power { between: whole.between(), deviation, within: whole.within(), processes, alike, slight, slowed })
 }
 
@@ -234,16 +191,3 @@ impl From<Unfit> for PowerError {
         Self::Unfit(unfit)
     }
 }
-
-impl fmt::Display for PowerError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unfit(unfit) => unfit.fmt(f),
-            Self::TooFewProcesses { found, per_side } => {
-                write!(f, "the recording has {found} processes, but two sides of {per_side} are needed")
-            }
-        }
-    }
-}
-
-impl std::error::Error for PowerError {}

@@ -3,13 +3,13 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use laptime_probe::{DeviceClock, Lane, SimulatedDevice, Stamp};
+use laptime_probe::{DeviceClock, Lane, SimulatedDevice};
 use laptime_trace::kernels::{DeviceWork, Stretch, WorkKind};
 use laptime_trace::run::{Depth, DeviceState, L2, Timing};
 use laptime_trace::{KernelRecords, Nanos};
 
 use crate::depth::AtomicDepth;
-use crate::timing::{SwitchableClock, nanos_between};
+use crate::timing::SwitchableClock;
 use crate::workload::{Device, IterationState, KernelRecording};
 
 /// A device for tests with exact times and sizes.
@@ -35,7 +35,6 @@ struct Stream {
     device: Arc<SimulatedDevice>,
     clock: Arc<SwitchableClock>,
     lane: Lane,
-    iteration: Mutex<(Option<Stamp>, Option<Stamp>)>,
     state: Mutex<DeviceState>,
     kernels: Arc<Mutex<Kernels>>,
     is_cold: AtomicBool,
@@ -71,9 +70,9 @@ impl Simulated {
         };
         let clock = Arc::new(SwitchableClock::new(Arc::clone(&device) as Arc<dyn DeviceClock>, wait));
         let lane = Lane::device("simulated", Arc::clone(&clock) as Arc<dyn DeviceClock>);
-        let (iteration, state, kernels) = (Mutex::default(), Mutex::default(), Arc::default());
+        let (state, kernels) = (Mutex::default(), Arc::default());
         let (is_cold, chills) = (AtomicBool::new(false), AtomicU64::new(0));
-        let stream = Some(Stream { device, clock, lane, iteration, state, kernels, is_cold, chills });
+        let stream = Some(Stream { device, clock, lane, state, kernels, is_cold, chills });
         Self { clock: host, stream, ..Self::default() }
     }
 
@@ -198,25 +197,21 @@ impl Device for Simulated {
 
     fn begin_iteration(&self) -> anyhow::Result<()> {
         if let Some(stream) = &self.stream {
-            *locked(&stream.iteration) = (stream.clock.mark(), None);
+            stream.clock.begin_iteration();
         }
         Ok(())
     }
 
     fn end_iteration(&self) -> anyhow::Result<()> {
         if let Some(stream) = &self.stream {
-            locked(&stream.iteration).1 = stream.clock.mark();
+            stream.clock.end_iteration();
         }
         Ok(())
     }
 
     fn last_iteration(&self) -> IterationState {
         let Some(stream) = &self.stream else { return IterationState::default() };
-        let device_ns = match std::mem::take(&mut *locked(&stream.iteration)) {
-            (Some(begin), Some(end)) => nanos_between(&*stream.clock, begin, end),
-            _ => None,
-        };
-        IterationState { device_ns, state: locked(&stream.state).clone() }
+        IterationState { device_ns: stream.clock.last_iteration(), state: locked(&stream.state).clone() }
     }
 
     fn has_l2(&self) -> bool {
