@@ -1,8 +1,7 @@
-//! Attention of which only some pairs of a query and a key are computed, and what is needed to trust it.
+//! Sparse and dense attention.
 //!
-//! [`Kept`] says which pairs are meant, [`Layout`] brings them into tiles and gathered columns that a device computes
-//! without looking at what is left out, [`CpuAttention`] computes with it on the CPU, and [`Reference`] says what should
-//! come out, without the layout.
+//! [`Kept`] defines which pairs of queries and keys are kept, [`Layout`] arranges them as tiles and gathered columns,
+//! [`CpuAttention`] computes them on the CPU, and [`Reference`] checks the output without a layout.
 
 mod block_mask;
 mod columns;

@@ -1,102 +1,102 @@
-//! What a model is: its dimensions and its variants.
+//! The configuration of a model: its dimensions and variants.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{Dtype, fp8::WeightScales, words::words};
 
-/// What a model is.
+/// The configuration of a decoder.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Config {
-    /// Its name, as results tell it.
+    /// Its name in results.
     pub name: String,
     /// The family whose checkpoints it reads.
     pub family: Family,
-    /// Tokens of the vocabulary.
+    /// The size of the vocabulary.
     pub vocab: usize,
     /// Width of the residual stream.
     pub hidden: usize,
-    /// Layers.
+    /// The number of layers.
     pub layers: usize,
     /// Query heads.
     pub heads: usize,
-    /// Key and value heads, which divide the query heads.
+    /// Key and value heads, a divisor of the query heads.
     pub kv_heads: usize,
     /// Width of a head, which need not be `hidden / heads`.
     pub head_dim: usize,
-    /// Width inside the feed-forward part.
+    /// Width of the FFN.
     pub ffn: usize,
-    /// Positions at most.
+    /// The most positions.
     pub context: usize,
-    /// How positions enter.
+    /// RoPE.
     pub rope: Rope,
-    /// What is added under the root of a norm.
+    /// The epsilon of norms.
     pub norm_eps: f64,
-    /// Whether the head is the embedding.
+    /// Whether the head is tied to the embedding.
     pub tied: bool,
-    /// Whether queries and keys are normed by head before positions enter.
+    /// Whether queries and keys are normed per head before RoPE.
     pub qk_norm: bool,
-    /// Whether the projections to queries, keys and values have a bias.
+    /// Whether the query, key and value projections have a bias.
     pub qkv_bias: bool,
-    /// Whether the projections of the feed-forward part have a bias.
+    /// Whether the FFN projections have a bias.
     pub ffn_bias: bool,
-    /// How attention is computed unless asked otherwise.
+    /// The default attention algorithm.
     pub attention_type: Attention,
-    /// The pattern of sparse attention, where the model has one.
+    /// The pattern of sparse attention, if the model has one.
     pub pattern: Option<Pattern>,
-    /// The number type of its published weights.
+    /// The dtype of its published weights.
     pub dtype: Dtype,
     /// Which quantised weights share a scale.
     #[serde(default)]
     pub weight_scales: WeightScales,
-    /// What the feed-forward part applies to its gate.
+    /// The activation of the FFN.
     #[serde(default)]
     pub activation: Activation,
-    /// Whether the outputs of attention and of the feed-forward part are normed before they are added.
+    /// Whether the outputs of attention and FFN are normed before they are added.
     #[serde(default)]
     pub post_norms: bool,
     /// Whether checkpoints store the weights of norms minus one.
     #[serde(default)]
     pub zero_centred_norms: bool,
-    /// Whether embedded tokens are multiplied with the root of `hidden`.
+    /// Whether embeddings are scaled by the square root of `hidden`.
     #[serde(default)]
     pub scaled_embedding: bool,
-    /// The layers that attend to a sliding window; none if every layer attends to all positions.
+    /// The sliding window of most layers, if the model has one.
     #[serde(default)]
     pub window: Option<SlidingWindow>,
 }
 
 impl Config {
-    /// The positions that a query of a layer sees, of which its own is the last; none if it sees all before it.
+    /// The sliding window of a layer, in positions up to the query's own.
     pub fn window_of(&self, layer: usize) -> Option<usize> {
         let window = self.window.filter(|window| !(layer + 1).is_multiple_of(window.full_every));
         window.map(|window| window.size)
     }
 
-    /// What embedded tokens are multiplied with.
+    /// The factor of embeddings, if they are scaled.
     pub fn embedding_scale(&self) -> Option<f32> {
         self.scaled_embedding.then(|| (self.hidden as f64).sqrt() as f32)
     }
 }
 
-/// What the feed-forward part applies to its gate.
+/// The activation of the FFN gate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Activation {
-    /// SiLU, which makes it SwiGLU.
+    /// SiLU, for SwiGLU.
     #[default]
     Silu,
-    /// GELU, approximated by tanh, which makes it GeGLU.
+    /// GELU in its tanh approximation, for GeGLU.
     GeluTanh,
 }
 
-/// Attention to a sliding window.
+/// Sliding window attention.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct SlidingWindow {
-    /// Positions that a query sees, of which its own is the last.
+    /// The window in positions, up to the query's own.
     pub size: usize,
-    /// The last layer of each group of this many attends to all positions.
+    /// Every this many layers, the last one attends to all positions.
     pub full_every: usize,
-    /// The base of RoPE wavelengths in the layers with a window.
+    /// The RoPE base of layers with a window.
     pub theta: f64,
 }
 
@@ -121,13 +121,13 @@ words! {
 }
 
 words! {
-    /// How attention is computed.
+    /// The attention algorithm.
     #[derive(Serialize, Deserialize)]
     #[serde(rename_all = "lowercase")]
     pub enum Attention {
-        /// Scores of all pairs are stored, then weighted: three steps.
+        /// Stored scores, softmax, and a second product.
         Naive = "naive",
-        /// One fused step that never stores the scores.
+        /// Fused attention, which never stores the scores.
         Dense = "dense",
     }
 }
@@ -135,44 +135,44 @@ words! {
 /// A pattern of sparse attention.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pattern {
-    /// Keys around a query.
+    /// The width of the window around a query, in keys.
     pub window: usize,
-    /// Tokens at the beginning that see and are seen by all.
+    /// Tokens at the beginning that attend to all and are attended to by all.
     pub global: usize,
-    /// Random keys a query.
+    /// Random keys per query.
     pub random: usize,
 }
 
-/// How positions enter.
+/// Rotary position embeddings.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Rope {
     /// The base of the wavelengths.
     pub theta: f64,
-    /// Which numbers of a head are turned together.
+    /// Which elements of a head are rotated together.
     pub layout: RopeLayout,
-    /// How wavelengths are stretched beyond the length that was trained.
+    /// Scaling beyond the trained length.
     pub scaling: Option<RopeScaling>,
 }
 
-/// Which numbers of a head are turned together.
+/// Which elements of a head are rotated together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RopeLayout {
-    /// The i-th of the first half with the i-th of the second.
+    /// Element i of the first half with element i of the second.
     Halves,
     /// Neighbours.
     Pairs,
 }
 
-/// How Llama 3 stretches wavelengths.
+/// The RoPE scaling of Llama 3.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct RopeScaling {
-    /// How much the long ones are stretched.
+    /// The factor of long wavelengths.
     pub factor: f64,
-    /// Wavelengths beyond the trained length over this are stretched whole.
+    /// Wavelengths above the trained length over this are scaled fully.
     pub low: f64,
-    /// Wavelengths under the trained length over this are kept.
+    /// Wavelengths below the trained length over this are kept.
     pub high: f64,
-    /// The length that was trained.
+    /// The trained length.
     pub trained: usize,
 }

@@ -1,4 +1,4 @@
-//! Models by the `config.json` of the `transformers` library.
+//! Reads the `config.json` of a checkpoint, as `transformers` writes it.
 
 use std::path::Path;
 
@@ -17,14 +17,14 @@ const KNOWN: [(&str, Family); 5] = [
     ("nano", Family::Nano),
 ];
 
-/// The base of wavelengths where a file says none, as in `transformers`.
-const USUAL_THETA: f64 = 10_000.0;
+/// The default `rope_theta` of `transformers`.
+const DEFAULT_THETA: f64 = 10_000.0;
 
-/// What is added under the root of a norm where a file says nothing, as in `transformers`.
-const USUAL_EPS: f64 = 1e-6;
+/// The default `rms_norm_eps` of `transformers`.
+const DEFAULT_EPS: f64 = 1e-6;
 
 impl Config {
-    /// The model of a folder with a `config.json`, by the name of the folder.
+    /// The model in a folder with a `config.json`, named after the folder.
     pub fn from_folder(folder: &Path) -> Result<Self, ModelError> {
         Self::from_json(&read_config(folder)?, &folder_name(folder))
     }
@@ -37,7 +37,7 @@ impl Config {
     }
 }
 
-/// Reads the text of a file of a model. What is wrong is named with both.
+/// Reads the text of a JSON file of a model. Errors name both.
 pub(crate) fn read_fields<T>(
     text: &str,
     (file, model): (&str, &str),
@@ -45,13 +45,13 @@ pub(crate) fn read_fields<T>(
 ) -> Result<T, ModelError> {
     let found = match serde_json::from_str(text) {
         Ok(Value::Object(fields)) => read(&Fields(&fields)),
-        Ok(_) => Err("it is JSON and no object".to_owned()),
-        Err(error) => Err(format!("it is no JSON: {error}")),
+        Ok(_) => Err("expected a JSON object".to_owned()),
+        Err(error) => Err(format!("invalid JSON: {error}")),
     };
     found.map_err(|reason| ModelError::Refused(format!("{file} of `{model}`: {reason}")))
 }
 
-/// The fields of a file, read by name so that what is wrong can be named.
+/// The fields of a JSON object, read by name so that errors can name them. A null field counts as absent.
 pub(crate) struct Fields<'a>(pub &'a Map<String, Value>);
 
 impl Fields<'_> {
@@ -63,28 +63,25 @@ impl Fields<'_> {
         }
     }
 
-    /// A decoder of Nano XYZ, in the fields and with the defaults of its `NanoConfig`.
+    /// A decoder of Nano XYZ, with the fields and defaults of its `NanoConfig`.
     fn nano(&self, name: &str) -> Result<Config, String> {
         self.refuse_nano_variants()?;
-        let count = |field: &str, usual: usize| Ok::<_, String>(self.count(field)?.unwrap_or(usual));
+        let count = |field: &str, default: usize| Ok::<_, String>(self.count(field)?.unwrap_or(default));
         let (hidden, heads, groups) = (count("n_embd", 768)?, count("n_head", 12)?, count("n_kv_groups", 1)?);
         if groups == 0 || !heads.is_multiple_of(groups) {
-            return Err(format!("`n_head` is {heads}, which is no multiple of `n_kv_groups` {groups}"));
+            return Err(format!("`n_head` is {heads}, expected a multiple of `n_kv_groups` {groups}"));
         }
         let head_dim = hidden.checked_div(heads).unwrap_or_default();
         let sizes = [hidden, count("n_layer", 12)?, heads, heads / groups, head_dim, hidden.saturating_mul(4)];
+        let theta = self.number("rope_base")?.unwrap_or(DEFAULT_THETA);
         Ok(Config {
             family: Family::Nano,
             vocab: count("vocab_size", 50_257)?,
             context: count("block_size", 1024)?,
-            rope: Rope {
-                theta: self.number("rope_base")?.unwrap_or(USUAL_THETA),
-                layout: RopeLayout::Halves,
-                scaling: None,
-            },
-            // PyTorch's own default for a norm in f32.
+            rope: Rope { theta, layout: RopeLayout::Halves, scaling: None },
+            // PyTorch's default for an f32 norm.
             norm_eps: f64::from(f32::EPSILON),
-            // `NanoModel` shares them whatever `tie_word_embeddings` is.
+            // `NanoModel` ties them whatever `tie_word_embeddings` is.
             tied: true,
             qk_norm: false,
             ffn_bias: self.truth("bias")?.unwrap_or(true),
@@ -98,7 +95,23 @@ impl Fields<'_> {
         })
     }
 
-    /// Gemma 3, in the fields and with the defaults of its `Gemma3TextConfig`.
+    fn refuse_nano_variants(&self) -> Result<(), String> {
+        self.only("architecture", "decoder_only")?;
+        if self.is_true("add_cross_attention")? || self.is_true("is_encoder_decoder")? {
+            return Err("encoder-decoder models are not supported".to_owned());
+        }
+        self.only("rope_type", "default")?;
+        self.refuse_true("use_xpos", "it is not supported")?;
+        if let Some(factor) = self.number("yarn_scale_factor")?.filter(|factor| *factor > 1.0) {
+            return Err(format!("`yarn_scale_factor` is {factor}; only 1 is supported"));
+        }
+        match self.value("quantization_config") {
+            Some(_) => Err("quantised weights are not supported".to_owned()),
+            None => Ok(()),
+        }
+    }
+
+    /// Gemma 3, with the fields and defaults of its `Gemma3TextConfig`.
     fn gemma3(&self, name: &str) -> Result<Config, String> {
         let head_dim = self.count("head_dim")?.unwrap_or(256);
         self.refuse_gemma3_variants(head_dim)?;
@@ -121,7 +134,6 @@ impl Fields<'_> {
         })
     }
 
-    /// Refuses what the decoder does not compute.
     fn refuse_gemma3_variants(&self, head_dim: usize) -> Result<(), String> {
         self.only("hidden_activation", "gelu_pytorch_tanh")?;
         for field in ["attn_logit_softcapping", "final_logit_softcapping"] {
@@ -136,15 +148,15 @@ impl Fields<'_> {
         }
     }
 
-    /// The base of wavelengths of one kind of layers: in newer files by kind, in older ones in a field of its own.
-    fn gemma3_theta(&self, kind: &str, older: &str, usual: f64) -> Result<f64, String> {
+    /// The RoPE base of one kind of layer. Newer files have it by kind, older ones in a separate field.
+    fn gemma3_theta(&self, kind: &str, older: &str, default: f64) -> Result<f64, String> {
         let by_kind = self.object("rope_parameters")?.and_then(|kinds| kinds.get(kind)).and_then(Value::as_object);
-        let Some(inner) = by_kind.map(Fields) else { return Ok(self.number(older)?.unwrap_or(usual)) };
+        let Some(inner) = by_kind.map(Fields) else { return Ok(self.number(older)?.unwrap_or(default)) };
         inner.only("rope_type", "default")?;
-        Ok(inner.number("rope_theta")?.unwrap_or(usual))
+        Ok(inner.number("rope_theta")?.unwrap_or(default))
     }
 
-    /// Every so many layers, the last one attends to all positions.
+    /// The interval of layers with full attention.
     fn full_every(&self) -> Result<usize, String> {
         let Some(types) = self.value("layer_types").and_then(Value::as_array) else {
             let older = self.count("sliding_window_pattern")?.or(self.count("_sliding_window_pattern")?);
@@ -158,22 +170,7 @@ impl Fields<'_> {
         }
     }
 
-    fn refuse_nano_variants(&self) -> Result<(), String> {
-        self.only("architecture", "decoder_only")?;
-        if self.is_true("add_cross_attention")? || self.is_true("is_encoder_decoder")? {
-            return Err("it is an encoder-decoder; only decoders are supported".to_owned());
-        }
-        self.only("rope_type", "default")?;
-        self.refuse_true("use_xpos", "it is not supported")?;
-        if let Some(factor) = self.number("yarn_scale_factor")?.filter(|factor| *factor > 1.0) {
-            return Err(format!("`yarn_scale_factor` is {factor}; only 1 is supported"));
-        }
-        match self.value("quantization_config") {
-            Some(_) => Err("its weights are quantised, which is not supported".to_owned()),
-            None => Ok(()),
-        }
-    }
-
+    /// A decoder in the fields that most families share.
     pub fn decoder(&self, name: &str, family: Family, vocab: usize) -> Result<Config, String> {
         self.refuse_variants(family)?;
         let weight_scales = self.weight_scales()?;
@@ -186,7 +183,7 @@ impl Fields<'_> {
             vocab,
             context: self.needed("max_position_embeddings")?,
             rope: self.rope()?,
-            norm_eps: self.number("rms_norm_eps")?.unwrap_or(USUAL_EPS),
+            norm_eps: self.number("rms_norm_eps")?.unwrap_or(DEFAULT_EPS),
             tied: self.is_true("tie_word_embeddings")?,
             qk_norm: family == Family::Qwen3,
             qkv_bias: family == Family::Qwen2,
@@ -197,8 +194,26 @@ impl Fields<'_> {
         })
     }
 
-    /// How the weights of the checkpoint are quantised; none if they are not. Other ways than that of DeepSeek-V3 and
-    /// Qwen3 (e4m3, a scale for each block of 128 x 128) are refused.
+    fn refuse_variants(&self, family: Family) -> Result<(), String> {
+        if family != Family::Qwen2 {
+            self.refuse_true("attention_bias", "a bias after attention is not supported")?;
+        }
+        if family == Family::Gemma3 {
+            return Ok(());
+        }
+        let slides = |value: &Value| value.as_str() == Some("sliding_attention");
+        let types = self.value("layer_types").and_then(Value::as_array);
+        if self.is_true("use_sliding_window")? || types.is_some_and(|types| types.iter().any(slides)) {
+            return Err("sliding window attention is not supported in this family".to_owned());
+        }
+        match self.text("hidden_act")? {
+            None | Some("silu" | "swish") => Ok(()),
+            Some(other) => Err(format!("`hidden_act` is `{other}`; only `silu` is supported")),
+        }
+    }
+
+    /// How the weights of the checkpoint are quantised, if they are. Only the scheme of DeepSeek-V3 and Qwen3 is supported:
+    /// e4m3 with a scale for each block of 128 x 128.
     fn weight_scales(&self) -> Result<Option<WeightScales>, String> {
         let Some(fields) = self.object("quantization_config")?.map(Fields) else { return Ok(None) };
         let method = fields.text("quant_method")?.unwrap_or("an unnamed method");
@@ -208,112 +223,110 @@ impl Fields<'_> {
         if method == "fp8" && is_square && is_e4m3 {
             return Ok(Some(WeightScales::Blocks));
         }
-        Err(format!(
-            "its weights are quantised by `{method}`; only fp8 (e4m3) with `weight_block_size` [128, 128] is read"
-        ))
+        let supported = "only fp8 (e4m3) with `weight_block_size` [128, 128] is supported";
+        Err(format!("the weights are quantised with `{method}`; {supported}"))
     }
 
     fn family(&self) -> Result<Family, String> {
         let known = KNOWN.map(|(name, _)| name).join(", ");
-        let Some(asked) = self.text("model_type")? else {
-            return Err(format!("it has no `model_type`; known ones are {known}"));
-        };
+        let asked = self.text("model_type")?;
+        let asked = asked.ok_or_else(|| format!("`model_type` is missing, expected one of {known}"))?;
         let found = KNOWN.into_iter().find(|(name, _)| *name == asked).map(|(_, family)| family);
-        found.ok_or_else(|| format!("`model_type` is `{asked}`; known ones are {known}"))
-    }
-
-    fn refuse_variants(&self, family: Family) -> Result<(), String> {
-        if family != Family::Qwen2 {
-            self.refuse_true("attention_bias", "a bias behind attention is not supported")?;
-        }
-        if family == Family::Gemma3 {
-            return Ok(());
-        }
-        let slides = |value: &Value| value.as_str() == Some("sliding_attention");
-        let types = self.value("layer_types").and_then(Value::as_array);
-        if self.is_true("use_sliding_window")? || types.is_some_and(|types| types.iter().any(slides)) {
-            return Err("it attends through a sliding window, which is not computed here".to_owned());
-        }
-        match self.text("hidden_act")? {
-            None | Some("silu" | "swish") => Ok(()),
-            Some(other) => Err(format!("`hidden_act` is `{other}`; `silu` alone is computed here")),
-        }
+        found.ok_or_else(|| format!("`model_type` is `{asked}`, expected one of {known}"))
     }
 
     fn rope(&self) -> Result<Rope, String> {
-        let inner = self.object("rope_parameters")?.or(self.object("rope_scaling")?);
         let outer = self.number("rope_theta")?;
-        let layout = RopeLayout::Halves;
-        let Some(inner) = inner.map(Fields) else {
-            return Ok(Rope { theta: outer.unwrap_or(USUAL_THETA), layout, scaling: None });
-        };
-        let theta = inner.number("rope_theta")?.or(outer).unwrap_or(USUAL_THETA);
-        if inner.number("partial_rotary_factor")?.is_some_and(|part| part != 1.0) {
-            return Err("`partial_rotary_factor` is not 1; positions turn whole heads here".to_owned());
+        let (mut theta, mut scaling) = (outer, None);
+        if let Some(inner) = self.object("rope_parameters")?.or(self.object("rope_scaling")?).map(Fields) {
+            theta = inner.number("rope_theta")?.or(outer);
+            if inner.number("partial_rotary_factor")?.is_some_and(|part| part != 1.0) {
+                return Err("`partial_rotary_factor` is not 1; partial rotary embeddings are not supported".to_owned());
+            }
+            scaling = match inner.text("rope_type")?.or(inner.text("type")?) {
+                None | Some("default") => None,
+                Some("llama3") => Some(self.llama3(&inner)?),
+                Some(other) => return Err(format!("RoPE scaling `{other}` is not supported, only `llama3`")),
+            };
         }
-        let scaling = match inner.text("rope_type")?.or(inner.text("type")?) {
-            None | Some("default") => None,
-            Some("llama3") => Some(self.llama3(&inner)?),
-            Some(other) => return Err(format!("positions are scaled by `{other}`; `default` and `llama3` are known")),
-        };
-        Ok(Rope { theta, layout, scaling })
+        Ok(Rope { theta: theta.unwrap_or(DEFAULT_THETA), layout: RopeLayout::Halves, scaling })
     }
 
     fn llama3(&self, inner: &Fields<'_>) -> Result<RopeScaling, String> {
-        let number = |field: &str| inner.number(field)?.ok_or_else(|| format!("`{field}` is missing"));
+        let number = |field: &str| inner.number(field)?.ok_or_else(|| missing(field));
         let trained = "original_max_position_embeddings";
         Ok(RopeScaling {
             factor: number("factor")?,
             low: number("low_freq_factor")?,
             high: number("high_freq_factor")?,
-            trained: match inner.count(trained)? {
-                Some(trained) => trained,
-                None => self.needed(trained)?,
-            },
+            trained: inner.count(trained)?.map_or_else(|| self.needed(trained), Ok)?,
         })
     }
 
     pub fn dtype(&self) -> Result<Dtype, String> {
-        match self.text("dtype")?.or(self.text("torch_dtype")?) {
-            None => Ok(Dtype::F32),
-            Some(name) => name.parse().map_err(|error: ModelError| error.to_string()),
-        }
+        let Some(name) = self.text("dtype")?.or(self.text("torch_dtype")?) else { return Ok(Dtype::F32) };
+        name.parse().map_err(|error: ModelError| error.to_string())
     }
 
-    /// A field that is there and not null.
     pub fn value(&self, field: &str) -> Option<&Value> {
         self.0.get(field).filter(|value| !value.is_null())
     }
 
-    pub fn needed(&self, field: &str) -> Result<usize, String> {
-        self.count(field)?.ok_or_else(|| format!("`{field}` is missing"))
+    pub fn count(&self, field: &str) -> Result<Option<usize>, String> {
+        self.read(field, "a non-negative integer", as_count)
     }
 
-    pub fn count(&self, field: &str) -> Result<Option<usize>, String> {
-        let count = |value: &Value| value.as_u64().and_then(|count| usize::try_from(count).ok());
-        self.read(field, "count", count)
+    pub fn needed(&self, field: &str) -> Result<usize, String> {
+        self.count(field)?.ok_or_else(|| missing(field))
     }
 
     pub fn id(&self, field: &str) -> Result<Option<u32>, String> {
-        self.read(field, "id", |value| value.as_u64().and_then(|id| u32::try_from(id).ok()))
+        self.read(field, "a token ID", |value| value.as_u64().and_then(|id| u32::try_from(id).ok()))
     }
 
     pub fn needed_id(&self, field: &str) -> Result<u32, String> {
-        self.id(field)?.ok_or_else(|| format!("`{field}` is missing"))
+        self.id(field)?.ok_or_else(|| missing(field))
     }
 
     pub fn number(&self, field: &str) -> Result<Option<f64>, String> {
-        self.read(field, "number", Value::as_f64)
+        self.read(field, "a number", Value::as_f64)
     }
 
     pub fn truth(&self, field: &str) -> Result<Option<bool>, String> {
         self.read(field, "true or false", Value::as_bool)
     }
 
-    /// Refuses another word than this one; without any it is meant.
-    pub fn only(&self, field: &str, known: &str) -> Result<(), String> {
+    fn is_true(&self, field: &str) -> Result<bool, String> {
+        Ok(self.truth(field)?.unwrap_or_default())
+    }
+
+    pub fn text(&self, field: &str) -> Result<Option<&str>, String> {
+        self.read(field, "a string", Value::as_str)
+    }
+
+    pub fn object(&self, field: &str) -> Result<Option<&Map<String, Value>>, String> {
+        self.read(field, "an object", Value::as_object)
+    }
+
+    pub fn inner(&self, field: &str) -> Result<Fields<'_>, String> {
+        self.object(field)?.map(Fields).ok_or_else(|| missing(field))
+    }
+
+    /// A list of integers, also as `3-3-8`.
+    pub fn counts(&self, field: &str) -> Result<Vec<usize>, String> {
+        let counts = self.read(field, "a list of integers", |value| match value {
+            Value::String(text) => text.split('-').map(|count| count.trim().parse().ok()).collect(),
+            _ => value.as_array()?.iter().map(as_count).collect(),
+        });
+        counts?.ok_or_else(|| missing(field))
+    }
+
+    /// Refuses any other value than this one, which is the default.
+    pub fn only(&self, field: &str, supported: &str) -> Result<(), String> {
         match self.text(field)? {
-            Some(other) if other != known => Err(format!("`{field}` is `{other}`; only `{known}` is supported")),
+            Some(other) if other != supported => {
+                Err(format!("`{field}` is `{other}`; only `{supported}` is supported"))
+            }
             _ => Ok(()),
         }
     }
@@ -322,54 +335,31 @@ impl Fields<'_> {
         if self.is_true(field)? { Err(format!("`{field}` is true; {reason}")) } else { Ok(()) }
     }
 
-    fn is_true(&self, field: &str) -> Result<bool, String> {
-        Ok(self.truth(field)?.unwrap_or_default())
-    }
-
-    pub fn text(&self, field: &str) -> Result<Option<&str>, String> {
-        match self.value(field) {
-            None => Ok(None),
-            Some(Value::String(text)) => Ok(Some(text)),
-            Some(other) => Err(format!("`{field}` is {other}, which is no text")),
-        }
-    }
-
-    pub fn object(&self, field: &str) -> Result<Option<&Map<String, Value>>, String> {
-        match self.value(field) {
-            None => Ok(None),
-            Some(Value::Object(object)) => Ok(Some(object)),
-            Some(other) => Err(format!("`{field}` is {other}, which is no object")),
-        }
-    }
-
-    pub fn inner(&self, field: &str) -> Result<Fields<'_>, String> {
-        self.object(field)?.map(Fields).ok_or_else(|| format!("`{field}` is missing"))
-    }
-
-    /// A list of counts, also as `3-3-8`.
-    pub fn counts(&self, field: &str) -> Result<Vec<usize>, String> {
-        let value = self.value(field).ok_or_else(|| format!("`{field}` is missing"))?;
-        let count = |value: &Value| value.as_u64().and_then(|count| usize::try_from(count).ok());
-        let counts = match value {
-            Value::String(text) => text.split('-').map(|count| count.trim().parse().ok()).collect::<Option<_>>(),
-            _ => value.as_array().and_then(|list| list.iter().map(count).collect()),
-        };
-        let shown = value.as_str().map_or_else(|| value.to_string(), |text| format!("`{text}`"));
-        counts.ok_or_else(|| format!("`{field}` is {shown}, which is no list of counts"))
-    }
-
     pub fn is_of_type(&self, wanted: &str) -> Result<(), String> {
         match self.text("model_type")? {
             Some(found) if found == wanted => Ok(()),
-            Some(other) => Err(format!("`model_type` is `{other}`, and not `{wanted}`")),
-            None => Err(format!("it has no `model_type`, which is `{wanted}`")),
+            Some(other) => Err(format!("`model_type` is `{other}`, expected `{wanted}`")),
+            None => Err(format!("`model_type` is missing, expected `{wanted}`")),
         }
     }
 
-    fn read<T>(&self, field: &str, what: &str, read: impl Fn(&Value) -> Option<T>) -> Result<Option<T>, String> {
+    fn read<'v, T>(
+        &'v self,
+        field: &str,
+        expected: &str,
+        read: impl Fn(&'v Value) -> Option<T>,
+    ) -> Result<Option<T>, String> {
         let Some(value) = self.value(field) else { return Ok(None) };
-        read(value).map(Some).ok_or_else(|| format!("`{field}` is {value}, which is no {what}"))
+        read(value).map(Some).ok_or_else(|| format!("`{field}` is {value}, expected {expected}"))
     }
+}
+
+fn as_count(value: &Value) -> Option<usize> {
+    value.as_u64().and_then(|count| usize::try_from(count).ok())
+}
+
+fn missing(field: &str) -> String {
+    format!("`{field}` is missing")
 }
 
 #[cfg(test)]
@@ -395,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn the_published_files_give_the_presets() {
+    fn published_configurations_give_the_presets() {
         let qwen3 = Config::from_preset("Qwen3-0.6B").unwrap();
         assert_eq!(Config::from_json(QWEN3, "Qwen3-0.6B").unwrap(), qwen3);
         let llama = Config::from_preset("Llama-3.2-1B").unwrap();
@@ -431,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn what_gemma_3_has_and_is_not_computed_is_refused_by_its_field() {
+    fn unsupported_variants_of_gemma_3_are_refused_by_their_field() {
         let refused = |change: &str, to: &str| {
             assert!(GEMMA3.contains(change));
             Config::from_json(&GEMMA3.replace(change, to), "it").unwrap_err().to_string()
@@ -443,7 +433,7 @@ mod tests {
         let gelu = refused("gelu_pytorch_tanh", "gelu");
         assert!(gelu.contains("`hidden_activation` is `gelu`"), "{gelu}");
         let linear = refused("\"rope_scaling\": null", r#""rope_scaling": {"rope_type": "linear", "factor": 8.0}"#);
-        assert!(linear.contains("positions are scaled by `linear`"), "{linear}");
+        assert!(linear.contains("RoPE scaling `linear`"), "{linear}");
         let both = refused("\"head_dim\"", "\"use_bidirectional_attention\": true, \"head_dim\"");
         assert!(both.contains("only causal attention"), "{both}");
         let types = r#""layer_types": ["full_attention", "sliding_attention", "full_attention"], "head_dim""#;
@@ -467,22 +457,22 @@ mod tests {
     }
 
     #[test]
-    fn what_nano_xyz_has_and_is_not_computed_is_refused_by_its_field() {
+    fn unsupported_variants_of_nano_xyz_are_refused_by_their_field() {
         let refused = |field: &str| {
             Config::from_json(&format!(r#"{{"model_type": "nano", {field}}}"#), "it").unwrap_err().to_string()
         };
         assert!(refused(r#""architecture": "encoder_decoder""#).contains("`architecture` is `encoder_decoder`"));
-        assert!(refused(r#""add_cross_attention": true"#).contains("an encoder-decoder"));
+        assert!(refused(r#""add_cross_attention": true"#).contains("encoder-decoder models"));
         assert!(refused(r#""rope_type": "yarn""#).contains("`rope_type` is `yarn`"));
         assert!(refused(r#""yarn_scale_factor": 2.5"#).contains("`yarn_scale_factor` is 2.5"));
         assert!(refused(r#""use_xpos": true"#).contains("`use_xpos` is true"));
         assert!(refused(r#""quantization_config": {"bits": 8}"#).contains("quantised"));
-        assert!(refused(r#""n_kv_groups": 5"#).contains("no multiple of `n_kv_groups` 5"));
+        assert!(refused(r#""n_kv_groups": 5"#).contains("a multiple of `n_kv_groups` 5"));
         assert!(refused(r#""n_kv_groups": 0"#).contains("`n_kv_groups` 0"));
     }
 
     #[test]
-    fn the_new_spelling_of_plain_positions_and_types_is_read() {
+    fn the_new_spelling_of_rope_and_dtype_is_read() {
         let new = QWEN3
             .replace(
                 r#""rope_theta": 1000000"#,
@@ -501,29 +491,31 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_head_width_is_the_hidden_one_over_the_heads() {
+    fn a_missing_head_dim_is_hidden_over_heads() {
         let config = Config::from_json(&QWEN3.replace(r#""head_dim": 128,"#, ""), "it").unwrap();
         assert_eq!(config.head_dim, 64);
     }
 
     #[test]
-    fn what_is_wrong_is_named_by_its_field() {
+    fn errors_name_the_field() {
         assert_eq!(
             refused(r#""vocab_size": 151936"#, r#""vocab_size": -3"#),
-            "config.json of `it`: `vocab_size` is -3, which is no count"
+            "config.json of `it`: `vocab_size` is -3, expected a non-negative integer"
         );
         assert_eq!(refused(r#""hidden_size": 1024, "#, ""), "config.json of `it`: `hidden_size` is missing");
         assert_eq!(
             refused(r#""qwen3""#, r#""mamba""#),
-            "config.json of `it`: `model_type` is `mamba`; known ones are qwen3, qwen2, llama, gemma3_text, nano"
+            "config.json of `it`: `model_type` is `mamba`, expected one of qwen3, qwen2, llama, gemma3_text, nano"
         );
         assert!(refused(r#""use_sliding_window": false"#, r#""use_sliding_window": true"#).contains("sliding window"));
         assert!(
             refused(r#""attention_bias": false"#, r#""attention_bias": true"#).contains("`attention_bias` is true")
         );
         assert!(refused("silu", "gelu").contains("`hidden_act` is `gelu`"));
-        assert!(refused(r#""rope_scaling": null"#, r#""rope_scaling": {"type": "yarn"}"#).contains("scaled by `yarn`"));
-        assert!(refused("bfloat16", "float8").contains("there is no number type `float8`"));
+        assert!(
+            refused(r#""rope_scaling": null"#, r#""rope_scaling": {"type": "yarn"}"#).contains("RoPE scaling `yarn`")
+        );
+        assert!(refused("bfloat16", "float8").contains("there is no dtype `float8`"));
         for other in [
             r#"{"quant_method": "gptq", "bits": 4}"#,
             r#"{"quant_method": "fp8", "fmt": "e4m3"}"#,
@@ -532,10 +524,10 @@ mod tests {
         ] {
             let with = format!(r#""quantization_config": {other}, "rope_scaling": null"#);
             let error = refused(r#""rope_scaling": null"#, &with);
-            assert!(error.contains("only fp8 (e4m3) with `weight_block_size` [128, 128] is read"), "{error}");
+            assert!(error.contains("only fp8 (e4m3) with `weight_block_size` [128, 128] is supported"), "{error}");
         }
         assert_eq!(refused(r#""num_attention_heads": 16"#, r#""num_attention_heads": 0"#), "`it`: `heads` is 0");
-        assert!(Config::from_json("[]", "it").unwrap_err().to_string().ends_with("it is JSON and no object"));
-        assert!(Config::from_json("{", "it").unwrap_err().to_string().contains("it is no JSON"));
+        assert!(Config::from_json("[]", "it").unwrap_err().to_string().ends_with("expected a JSON object"));
+        assert!(Config::from_json("{", "it").unwrap_err().to_string().contains("invalid JSON"));
     }
 }

@@ -1,7 +1,6 @@
 //! The decoder on the CPU.
 //!
-//! Passes work on slices that are kept from one pass to the next. Linear layers and attention have kernels of our own;
-//! training and stored scores use those of the crate `gemm`.
+//! Passes reuse their buffers. Linear layers and attention have our own kernels; training and stored scores use `gemm`.
 
 pub(crate) mod attention;
 pub(crate) mod blocks;
@@ -36,7 +35,7 @@ pub use self::{
     tts::{needed_tts_bytes, qwen_tts},
     vibevoice::{needed_vibevoice_bytes, vibevoice},
 };
-use crate::{Config, Decoder, Done, GraphMode, ModelError, Options, Weights, dtype::typed};
+use crate::{Config, Decoder, Done, GraphMode, ModelError, Options, Weights, dtype::typed, error::ensure};
 
 /// Loads a decoder into memory. Passes run on this many threads, including the caller's.
 pub fn decoder(
@@ -51,8 +50,6 @@ pub fn decoder(
 }
 
 fn refuse_graph(graph: GraphMode) -> Done {
-    match graph {
-        GraphMode::On => Err(ModelError::Refused("there are no graphs on a CPU: leave `--graph on` out".to_owned())),
-        GraphMode::Auto | GraphMode::Off => Ok(()),
-    }
+    ensure!(graph != GraphMode::On, "the CPU has no graphs: remove `--graph on`");
+    Ok(())
 }

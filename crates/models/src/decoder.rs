@@ -1,4 +1,4 @@
-//! A model with its weights on a device: what can be asked of it, whatever the device.
+//! The interface of a decoder on any device.
 
 pub(crate) mod cache;
 pub(crate) mod count;
@@ -16,29 +16,29 @@ use crate::{
     error::ensure,
 };
 
-/// How a decoder is made ready.
+/// Options of a decoder.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Number type of weights, activations and cache.
+    /// The dtype of weights, activations and cache.
     pub dtype: Dtype,
-    /// How attention is computed.
+    /// The attention algorithm.
     pub attention: Attention,
-    /// The pairs that attention keeps, in the fused step and from the first token on; none for all of them.
+    /// The pairs that sparse attention keeps. It is fused and starts at the first token.
     pub kept: Option<Kept>,
     /// Sequences that run together.
     pub batch: usize,
     /// The capacity of the cache.
     pub capacity: CacheCapacity,
-    /// Whether a decode step is replayed as a graph.
+    /// Whether passes are replayed as graphs.
     pub graph: GraphMode,
-    /// Which stages are marked, and where.
+    /// Which stages are marked, and on which lane.
     pub marks: Marks,
-    /// How layers are offloaded; none if all are resident.
+    /// Offloaded layers, if any.
     pub offload: Option<Offload>,
 }
 
 impl Options {
-    /// Options of one sequence with dense attention, without graphs, marks or offloading.
+    /// One sequence with dense attention, without graphs, marks or offloading.
     pub fn new(dtype: Dtype, capacity: CacheCapacity) -> Self {
         Self {
             dtype,
@@ -52,13 +52,13 @@ impl Options {
         }
     }
 
-    /// Refuses a configuration that makes no model, and what no device computes.
+    /// Refuses invalid configurations, and options that no device supports.
     pub(crate) fn check(&self, config: &Config) -> Done {
         config.check()?;
-        ensure!(self.batch > 0, "a batch has at least one sequence");
+        ensure!(self.batch > 0, "the batch is empty");
         ensure!(
             config.window.is_none() || self.kept.is_none(),
-            "`{}` has layers with a sliding window, which sparse attention lacks: use `--attention dense`",
+            "sparse attention does not support the sliding window of `{}`: use `--attention dense`",
             config.name
         );
         Ok(())
@@ -68,69 +68,69 @@ impl Options {
 /// The capacity of a KV cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CacheCapacity {
-    /// It grows with what is put in, up to the model's context.
+    /// Grows as needed, up to the context of the model.
     Growing,
-    /// It is allocated once for this many positions.
+    /// Allocated once, for this many positions.
     Static(usize),
 }
 
-/// Whether a decode step is replayed as a graph.
+/// Whether passes are replayed as graphs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum GraphMode {
-    /// Where that is possible.
+    /// If possible.
     #[default]
     Auto,
-    /// Or it is an error.
+    /// Always; it is an error if that is impossible.
     On,
     /// Never.
     Off,
 }
 
-/// What came of [`GraphMode`].
+/// How passes run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Replay {
-    /// Steps are replays of a graph of this many nodes.
+    /// As replays of a graph.
     Graph {
-        /// Kernels and copies of a step.
+        /// The number of kernels and copies.
         nodes: usize,
     },
-    /// Steps are launched kernel by kernel, as asked.
+    /// Kernel by kernel, as requested.
     Launches,
-    /// Steps are launched one by one, though a graph was wanted, for this reason.
+    /// Kernel by kernel, because a graph was not possible for this reason.
     FellBack(String),
 }
 
-/// Which stages are marked, and where.
+/// Which stages are marked, and on which lane.
 #[derive(Debug, Clone, Default)]
 pub struct Marks {
-    /// How deep: passes alone, layers, or every operation.
+    /// Passes only, layers, or every operation.
     pub depth: Depth,
     /// The lane of the device, if it has one.
     pub lane: Option<Lane>,
-    /// Whether the embedding of a prompt is a stage of its own at any depth, and by which name.
+    /// How the embedding of a prompt is marked.
     pub embedding: EmbeddingStage,
-    /// What names the stages instead of recording them, while a pass is captured as a graph.
+    /// Names the stages instead of recording them, while a pass is captured as a graph.
     pub names: Option<Arc<dyn StageNames>>,
 }
 
 /// How the embedding of a prompt is marked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum EmbeddingStage {
-    /// As `embed`, from the depth of layers on.
+    /// As `embed`, at the depth of layers.
     #[default]
     Usual,
-    /// As `base_embedding`, where there is more than one token: in the model that another cache is fused into.
+    /// As `base_embedding` at any depth, if there are several tokens: in the receiver of a C2C fusion.
     Base,
-    /// As `teacher_embedding`, where there is more than one token: in the model whose cache is fused.
+    /// As `teacher_embedding` at any depth, if there are several tokens: in the sharer of a C2C fusion.
     Teacher,
 }
 
-/// Tokens of several sequences of one length.
+/// Tokens of sequences of equal length.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tokens {
-    /// The ids, sequence by sequence.
+    /// The IDs, sequence by sequence.
     pub ids: Vec<u32>,
-    /// Sequences.
+    /// The number of sequences.
     pub batch: usize,
 }
 
@@ -145,22 +145,20 @@ impl Tokens {
         self.ids.len() / self.batch.max(1)
     }
 
-    /// Refuses what no model can run: no tokens, uneven sequences, ids beyond the vocabulary.
+    /// Refuses empty batches, uneven sequences and IDs outside the vocabulary.
     pub fn check(&self, config: &Config) -> Done {
-        let refuse = |reason: String| Err(ModelError::Refused(reason));
-        if self.batch == 0 || self.ids.is_empty() {
-            return refuse("there are no tokens to run".to_owned());
-        }
-        if !self.ids.len().is_multiple_of(self.batch) {
-            return refuse(format!("{} tokens do not make {} sequences of one length", self.ids.len(), self.batch));
-        }
-        match self.ids.iter().find(|id| **id as usize >= config.vocab) {
-            Some(id) => refuse(format!("token {id} is beyond the {} of `{}`", config.vocab, config.name)),
-            None => Ok(()),
-        }
+        let (tokens, batch, Config { name, vocab, .. }) = (self.ids.len(), self.batch, config);
+        ensure!(batch > 0 && tokens > 0, "there are no tokens to run");
+        ensure!(
+            tokens.is_multiple_of(batch),
+            "{tokens} tokens cannot be divided into {batch} sequences of equal length"
+        );
+        let outside = self.ids.iter().find(|id| **id as usize >= *vocab);
+        ensure!(outside.is_none(), "token {} is outside the vocabulary of `{name}` ({vocab})", outside.unwrap_or(&0));
+        Ok(())
     }
 
-    /// Refuses what [`Tokens::check`] does, and another number of sequences than a decoder has.
+    /// As [`Tokens::check`]. Also refuses another batch than that of a decoder.
     pub(crate) fn check_batch(&self, config: &Config, batch: usize) -> Done {
         self.check(config)?;
         let (got, noun) = (self.batch, if batch == 1 { "sequence" } else { "sequences" });
@@ -169,33 +167,33 @@ impl Tokens {
     }
 }
 
-/// Keys and values of one layer, as numbers: `[batch, kv_heads, length, head_dim]` each, row by row.
+/// Keys and values of one layer, `[batch, kv_heads, length, head_dim]` each.
 #[derive(Debug, Clone, PartialEq)]
 pub struct KeysValues {
-    /// Positions that are in it.
+    /// The number of positions.
     pub length: usize,
-    /// The keys, after norm and rotation.
+    /// The keys, after norm and RoPE.
     pub keys: Vec<f32>,
     /// The values.
     pub values: Vec<f32>,
 }
 
-/// What a decoder's device answers without a check.
+/// The part of a decoder that its device implements.
 pub trait DecoderBackend {
-    /// What the model is.
+    /// The configuration of the model.
     fn config(&self) -> &Config;
 
-    /// How it was made ready.
+    /// The options it was created with.
     fn options(&self) -> &Options;
 
-    /// The number of the replay that the next step is, for the field [`REPLAY`](laptime_trace::replays::REPLAY) of the span
-    /// around the step: [`Trace::with_replays`](laptime_trace::Trace::with_replays) puts the stages inside it there. None
-    /// if nothing records, or if the step is no replay with stages.
+    /// The replay number of the next step, for the field [`REPLAY`](laptime_trace::replays::REPLAY) of the span around it:
+    /// [`Trace::with_replays`](laptime_trace::Trace::with_replays) adds the stages of the replay there. None if nothing
+    /// records, or if the step is not a replay with stages.
     fn next_replay(&mut self) -> Result<Option<u64>, ModelError> {
         Ok(None)
     }
 
-    /// The same of a prefill of this many tokens per sequence, for the span around it.
+    /// The same for a prefill of this many tokens per sequence.
     fn next_prefill_replay(&mut self, _tokens: usize) -> Result<Option<u64>, ModelError> {
         Ok(None)
     }
@@ -205,12 +203,12 @@ pub trait DecoderBackend {
         Replay::Launches
     }
 
-    /// How the last prompt ran, or will if it is repeated.
+    /// How prompts run: the last one, or the next if it is the same.
     fn prompt_replay(&self) -> Replay {
         Replay::Launches
     }
 
-    /// How layers are offloaded; none if all are resident.
+    /// How layers are offloaded, if any are.
     fn offloading(&self) -> Option<Offloading> {
         None
     }
@@ -220,7 +218,7 @@ pub trait DecoderBackend {
         Ok(Vec::new())
     }
 
-    /// The cache where it lies on a GPU, for what works on it there; none if it does not.
+    /// The cache on a GPU, if it is on one.
     #[cfg(feature = "cuda")]
     fn device_cache(&mut self) -> Option<crate::gpu::DeviceCache<'_>> {
         None
@@ -229,42 +227,39 @@ pub trait DecoderBackend {
 
 /// A model with its weights and its KV cache on a device.
 ///
-/// Passes put work on the device and do not wait for it; [`Decoder::logits`], [`Decoder::sampled`] and reading the cache
-/// do.
+/// Passes enqueue work and do not wait for the device. [`Decoder::logits`], [`Decoder::sampled`] and reading the cache wait.
 pub trait Decoder: DecoderBackend {
-    /// Logits of every position, without the cache: what a training step or a course's benchmark calls forward.
+    /// Computes logits of every position, without the cache, as the forward pass of training does.
     fn forward(&mut self, tokens: &Tokens) -> Done;
 
-    /// Runs tokens behind what the cache holds. The logits are those of the last position of each sequence, and the
-    /// most likely token is chosen from them.
+    /// Runs tokens after those in the cache. Computes logits of the last position of each sequence and samples the most
+    /// likely token.
     fn prefill(&mut self, tokens: &Tokens) -> Done;
 
-    /// Runs the tokens that were chosen last behind what the cache holds, and chooses the next ones. Nothing of it
-    /// passes by the host.
+    /// Runs the tokens that were sampled last, and samples the next ones, without a round trip to the host.
     fn step(&mut self) -> Done;
 
-    /// Puts these in place of the tokens that were chosen last: what the next step runs.
+    /// Replaces the tokens that were sampled last, which the next step runs.
     fn set_next(&mut self, ids: &[u32]) -> Done;
 
-    /// The tokens that were chosen last, one a sequence. Waits for the device.
+    /// The tokens that were sampled last, one per sequence. Waits for the device.
     fn sampled(&mut self) -> Result<Vec<u32>, ModelError>;
 
-    /// The logits of the last pass, row by row: every position after [`Decoder::forward`], one a sequence otherwise.
-    /// Waits for the device.
+    /// The logits of the last pass: of every position after [`Decoder::forward`], else one row per sequence. Waits for the
+    /// device.
     fn logits(&mut self) -> Result<Vec<f32>, ModelError>;
 
-    /// Looks at the same logits row by row, without a copy of them all on the host if it is the device. Waits for the
-    /// device.
+    /// Visits the same logits row by row, without a copy of all of them on the host. Waits for the device.
     fn inspect_logits(&mut self, row: &mut dyn FnMut(&[f32])) -> Done {
         let (logits, vocab) = (self.logits()?, self.config().vocab.max(1));
         logits.chunks(vocab).for_each(row);
         Ok(())
     }
 
-    /// How many positions the cache holds.
+    /// The number of positions in the cache.
     fn length(&self) -> usize;
 
-    /// Lets the cache hold only its first positions, or none.
+    /// Keeps only the first positions of the cache.
     fn truncate(&mut self, length: usize) -> Done;
 
     /// Reads a layer of the cache. Waits for the device.
@@ -275,10 +270,10 @@ pub trait Decoder: DecoderBackend {
     /// Reads some positions of a layer of the cache. Waits for the device.
     fn read_positions(&mut self, layer: usize, positions: Range<usize>) -> Result<KeysValues, ModelError>;
 
-    /// Overwrites positions of a layer of the cache, from `start` on; positions behind its end lengthen it once every
-    /// layer has them, by [`Decoder::set_length`].
+    /// Overwrites positions of a layer of the cache, from `start` on. To lengthen the cache, write every layer and call
+    /// [`Decoder::set_length`].
     fn write_cache(&mut self, layer: usize, start: usize, values: &KeysValues) -> Done;
 
-    /// Says how many positions the cache holds, after every layer was written.
+    /// Sets the number of positions in the cache, after every layer was written.
     fn set_length(&mut self, length: usize) -> Done;
 }

@@ -1,4 +1,4 @@
-//! The number types of weights and activations.
+//! The dtypes of weights and activations.
 
 use std::str::FromStr;
 
@@ -13,17 +13,17 @@ words! {
     pub enum Dtype {
         /// 32 bits.
         F32 = "f32",
-        /// 16 bits with the exponent of f32.
+        /// bfloat16.
         Bf16 = "bf16",
-        /// 16 bits of IEEE.
+        /// IEEE half precision.
         F16 = "f16",
-        /// bf16, but for the matrices of a decoder's layers, whose weights are e4m3 (see [`fp8`](crate::fp8)).
+        /// bf16, with e4m3 for the matrices of layers (see [`fp8`](crate::fp8)).
         Fp8 = "fp8",
     }
 }
 
 impl Dtype {
-    /// Bytes of one number; quantised weights take less (see [`Config::weight_bytes`](crate::Config::weight_bytes)).
+    /// Bytes per element. Quantised weights take less (see [`Config::weight_bytes`](crate::Config::weight_bytes)).
     pub fn bytes(self) -> u64 {
         match self {
             Self::F32 => 4,
@@ -31,13 +31,13 @@ impl Dtype {
         }
     }
 
-    /// The number type of activations and cache, in which products are computed.
+    /// The dtype of activations and cache.
     #[must_use]
     pub fn activations(self) -> Self {
         if self == Self::Fp8 { Self::Bf16 } else { self }
     }
 
-    /// Refuses quantised weights for what does not compute with them.
+    /// Refuses quantised weights where they are not supported.
     pub(crate) fn refuse_quantised(self, what: &str) -> Result<(), ModelError> {
         match self {
             Self::Fp8 => Err(ModelError::Refused(format!("{what} with fp8 weights is not supported: use bf16"))),
@@ -46,7 +46,7 @@ impl Dtype {
     }
 }
 
-/// Runs something for the type of the numbers of a dtype: `|T|` names it.
+/// Runs code generic over the element type of a dtype, which `|T|` names.
 macro_rules! typed {
     ($dtype:expr, |$number:ident| $run:expr) => {
         match $dtype {
@@ -78,8 +78,8 @@ impl FromStr for Dtype {
             "f16" | "fp16" | "float16" => Ok(Self::F16),
             "fp8" | "float8_e4m3fn" => Ok(Self::Fp8),
             _ => {
-                let reason = format!("there is no number type `{text}`");
-                Err(ModelError::hinted(reason, "there are `f32`, `bf16` and `f16`"))
+                let reason = format!("there is no dtype `{text}`");
+                Err(ModelError::hinted(reason, "expected `f32`, `bf16`, `f16` or `fp8`"))
             }
         }
     }
@@ -90,10 +90,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_long_names_of_types_are_read_too() {
+    fn the_long_names_of_dtypes_are_read() {
         assert_eq!("bfloat16".parse::<Dtype>().unwrap(), Dtype::Bf16);
         assert_eq!("Float32".parse::<Dtype>().unwrap(), Dtype::F32);
         assert_eq!("float8_e4m3fn".parse::<Dtype>().unwrap(), Dtype::Fp8);
-        assert_eq!("f8".parse::<Dtype>().unwrap_err().to_string(), "there is no number type `f8`");
+        assert_eq!("f8".parse::<Dtype>().unwrap_err().to_string(), "there is no dtype `f8`");
     }
 }

@@ -1,14 +1,14 @@
-//! What can be wrong with a model, in the words of its users.
+//! Errors.
 
 use std::path::{Path, PathBuf};
 use std::{fmt::Display, io};
 
-/// What is wrong with a model, its weights or what is asked of it.
+/// An error of a model, its weights or a request.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-#[allow(missing_docs, reason = "the words of a variant say what its fields are")]
+#[allow(missing_docs, reason = "the messages say what the fields are")]
 pub enum ModelError {
-    /// Something that is refused, with what can be done about it.
+    /// A refused request, with a hint.
     #[error("{reason}")]
     Hinted { reason: String, hint: String },
     /// A file cannot be opened.
@@ -20,35 +20,35 @@ pub enum ModelError {
     /// The file of offloaded layers was changed.
     #[error("layer {layer} cannot be read back from `{}`: {reason}", path.display())]
     LayerFile { path: PathBuf, layer: usize, reason: String },
-    /// Fewer bytes than a model needs with every layer streamed.
-    #[error("{} MiB are not enough: at least {} MiB are needed, with layers streamed", budget >> 20, least.div_ceil(1 << 20))]
+    /// Less memory than a model needs with every layer offloaded.
+    #[error("{} MiB are not enough: the model needs at least {} MiB with all layers offloaded", budget >> 20, least.div_ceil(1 << 20))]
     SmallBudget {
         budget: u64,
         /// The smallest budget that works.
         least: u64,
     },
-    /// A folder without weights that are read.
+    /// A folder without supported weights.
     #[error("`{}` has no weights: neither `model.safetensors` nor `model.safetensors.index.json`", folder.display())]
     NoWeights {
         folder: PathBuf,
-        /// Weights in another format that it has.
+        /// Weights in another format.
         other: Option<String>,
     },
-    /// More tokens than the model or the cache has positions for.
+    /// More tokens than the context or the cache has positions.
     #[error("{tokens} tokens do not fit: `{what}` has {capacity}")]
     TooLong {
-        /// How many were asked for, those in the cache included.
+        /// Including those in the cache.
         tokens: usize,
         what: String,
         capacity: usize,
     },
-    /// The host has no memory for something.
-    #[error("there is no memory for {} MiB", bytes >> 20)]
+    /// The host is out of memory.
+    #[error("cannot allocate {} MiB", bytes >> 20)]
     OutOfMemory { bytes: u64 },
-    /// Something asked in a way that makes no sense.
+    /// An invalid request.
     #[error("{0}")]
     Refused(String),
-    /// A GPU could not do it.
+    /// An error of a GPU.
     #[cfg(feature = "cuda")]
     #[error(transparent)]
     Cuda(#[from] laptime_cuda::CudaError),
@@ -57,7 +57,7 @@ pub enum ModelError {
 /// The outcome of a call that returns nothing.
 pub(crate) type Done = Result<(), ModelError>;
 
-/// Refuses in these words what does not hold.
+/// Returns [`ModelError::Refused`] with this message unless a condition holds.
 macro_rules! ensure {
     ($holds:expr, $($words:tt)+) => {
         if !$holds {
@@ -67,7 +67,7 @@ macro_rules! ensure {
 }
 pub(crate) use ensure;
 
-/// Ends a check with these words unless something holds.
+/// Returns this message as an error unless a condition holds.
 macro_rules! require {
     ($holds:expr, $($words:tt)+) => {
         if !$holds {
@@ -87,40 +87,40 @@ impl ModelError {
         Self::Hinted { reason: reason.into(), hint: hint.into() }
     }
 
-    /// A file that is not what its name says.
+    /// The error for a damaged file.
     pub(crate) fn damaged(path: &Path, reason: impl Display) -> Self {
-        let hint = "fetch the file again; its copying may have been stopped";
+        let hint = "download the file again; the transfer may have been interrupted";
         Self::hinted(format!("`{}`: {reason}", path.display()), hint)
     }
 
     pub(crate) fn no_optimizer() -> Self {
-        Self::Refused("the trainer was made without an optimizer".to_owned())
+        Self::Refused("the trainer has no optimizer".to_owned())
     }
 
     pub(crate) fn no_pass() -> Self {
         Self::Refused("no pass has run yet".to_owned())
     }
 
-    pub(crate) fn sparse_behind_cache() -> Self {
-        Self::Refused("sparse attention begins with the first token: the cache must be empty".to_owned())
+    pub(crate) fn sparse_after_cache() -> Self {
+        Self::Refused("sparse attention starts at the first token: the cache must be empty".to_owned())
     }
 
-    /// What can be done about it, where that is known.
+    /// What to do about it, if known.
     pub fn hint(&self) -> Option<String> {
         let hint = match self {
             Self::Hinted { hint, .. } => return Some(hint.clone()),
             Self::Open { source, .. } if source.kind() == io::ErrorKind::NotFound => {
-                "check the name; a folder is as Hugging Face lays it out"
+                "check the name; a folder must be laid out as on Hugging Face"
             }
             Self::Write { source, .. } if source.kind() == io::ErrorKind::StorageFull => {
-                "the disk is full: make room on it, or name a folder on another"
+                "the disk is full: free some space, or use a folder on another disk"
             }
-            Self::LayerFile { .. } => "run it again; if it fails again, use another disk: `TMPDIR` names the folder",
-            Self::SmallBudget { .. } => "give it more memory, a smaller model, or fewer positions",
-            Self::NoWeights { other: None, .. } => "fetch the weights too, or leave the folder out for synthetic ones",
+            Self::LayerFile { .. } => "run it again; if it fails again, set `TMPDIR` to a folder on another disk",
+            Self::SmallBudget { .. } => "allow more memory, or use a smaller model or fewer positions",
+            Self::NoWeights { other: None, .. } => "download the weights, or leave the folder out for synthetic ones",
             Self::NoWeights { other: Some(other), .. } => {
-                let how = "`save_pretrained` of `transformers` writes the model as safetensors";
-                return Some(format!("`{other}` is not read; {how}"));
+                let how = "`save_pretrained` of `transformers` saves a model as safetensors";
+                return Some(format!("`{other}` is not supported; {how}"));
             }
             #[cfg(feature = "cuda")]
             Self::Cuda(error) => return error.hint(),

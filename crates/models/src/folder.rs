@@ -1,5 +1,6 @@
 //! Weights in a folder, as safetensors: one file, or several with an index.
 
+use std::cmp::Ordering;
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -9,10 +10,8 @@ use safetensors::tensor::{Dtype as StoredType, Metadata};
 use safetensors::{SafeTensorError, SafeTensors};
 use serde::de::DeserializeOwned;
 
-use crate::fp8::{BLOCK, Quantised};
-use crate::{
-    Config, Done, Dtype, Family, ModelError, TensorData, map::Map, misfit::Misfit, tensors::TensorSpec, torch,
-};
+use crate::fp8::Quantised;
+use crate::{Config, Done, Dtype, Family, ModelError, TensorData, map::Map, misfit, tensors::TensorSpec, torch};
 
 const INDEX: &str = "model.safetensors.index.json";
 
@@ -29,12 +28,12 @@ pub struct Stored {
     file: usize,
     bytes: Range<usize>,
     pub shape: Vec<usize>,
-    /// The number type, as the file names it.
+    /// The dtype that the file states.
     pub stored_as: StoredType,
 }
 
 impl Stored {
-    /// The number type, if it is one that is read.
+    /// The dtype, if it is supported.
     pub fn dtype(&self) -> Option<Dtype> {
         match self.stored_as {
             StoredType::F32 => Some(Dtype::F32),
@@ -46,20 +45,20 @@ impl Stored {
 }
 
 impl Folder {
-    /// Maps the files of a folder and checks that they hold the model.
+    /// Maps the files of a folder and checks that they have the tensors of a model.
     pub fn open(folder: &Path, config: &Config) -> Result<Self, ModelError> {
         let mut opened = Self::open_any(folder)?;
         if config.family == Family::Nano {
             let tensors = opened.tensors.into_iter();
             opened.tensors = tensors.filter_map(|(name, stored)| Some((nano_renamed(&name)?, stored))).collect();
         }
-        // Older checkpoints carry along the wavelengths of positions, and a head that is the embedding.
+        // Older checkpoints include RoPE frequencies, and a head that is tied to the embedding.
         let is_harmless =
             |name: &str| name.ends_with("rotary_emb.inv_freq") || (config.tied && name == "lm_head.weight");
         opened.checked(folder, &config.name, config.stored_tensors(), is_harmless)
     }
 
-    /// Refuses tensors that are not those of a model; some of what is not needed does no harm.
+    /// Refuses missing, misshapen and unknown tensors, but for harmless unknown ones.
     pub fn checked(
         self,
         folder: &Path,
@@ -68,8 +67,8 @@ impl Folder {
         is_harmless: impl Fn(&str) -> bool,
     ) -> Result<Self, ModelError> {
         let what = format!("the weights in `{}` do not fit `{model}`", folder.display());
-        let hint = "the folder's `config.json` and its weights must be of one model";
-        Misfit::between(specs, &self.tensors, is_harmless).refuse(&what, hint)?;
+        let hint = "`config.json` and the weights must belong to the same model";
+        misfit::check(specs, &self.tensors, is_harmless, (&what, hint))?;
         Ok(self)
     }
 
@@ -79,7 +78,7 @@ impl Folder {
         }
     }
 
-    /// The same with all that another has.
+    /// The tensors of both folders.
     pub fn with(mut self, other: Self) -> Self {
         let first = self.files.len();
         let moved = |(name, stored): (String, Stored)| (name, Stored { file: first + stored.file, ..stored });
@@ -137,7 +136,7 @@ impl Folder {
         let (scale, width) = (spec.scale()?, *spec.shape.get(1)?);
         let scales = self.tensors.get(&scale.name).filter(|scales| scales.shape == scale.shape)?;
         let (dtype, scales) = (scales.dtype()?, self.bytes(scales)?);
-        Some(TensorData::Quantised(Quantised { codes: bytes, width, block: [BLOCK; 2], dtype, scales }))
+        Some(TensorData::Quantised(Quantised { codes: bytes, width, dtype, scales }))
     }
 
     fn bytes(&self, stored: &Stored) -> Option<&[u8]> {
@@ -145,7 +144,7 @@ impl Folder {
     }
 }
 
-/// Bytes at the beginning of a file that say how long its header is.
+/// The size of the length of the header, at the beginning of a file.
 const LENGTH_BYTES: usize = 8;
 
 pub(crate) fn open_file<T>(path: &Path, open: impl Fn(&Path) -> std::io::Result<T>) -> Result<T, ModelError> {
@@ -156,23 +155,23 @@ pub(crate) fn read_text(path: &Path) -> Result<String, ModelError> {
     open_file(path, |path| small_file::read_text(path, small_file::LARGEST_SMALL_FILE))
 }
 
-/// What a small JSON file says; `what` it is, for a message.
+/// Parses a small JSON file; `what` names it in errors.
 pub(crate) fn read_json<T: DeserializeOwned>(path: &Path, what: &str) -> Result<T, ModelError> {
     let text = open_file(path, |path| small_file::read_bytes(path, small_file::LARGEST_SMALL_FILE))?;
-    serde_json::from_slice(&text).map_err(|error| ModelError::damaged(path, format!("it is no {what}: {error}")))
+    serde_json::from_slice(&text).map_err(|error| ModelError::damaged(path, format!("invalid {what}: {error}")))
 }
 
 pub(crate) fn read_config(folder: &Path) -> Result<String, ModelError> {
     let path = folder.join("config.json");
     if folder.is_dir() && !path.exists() {
         let reason = format!("`{}` has no `config.json`", folder.display());
-        let hint = "name the folder that has `config.json` and `model.safetensors` in it";
+        let hint = "name a folder with `config.json` and `model.safetensors`";
         return Err(ModelError::hinted(reason, hint));
     }
     read_text(&path)
 }
 
-/// The name of a folder, which a model without another name has.
+/// The name of a folder, for a model without another name.
 pub(crate) fn folder_name(folder: &Path) -> String {
     let whole = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
     whole.file_name().map_or_else(|| "model".to_owned(), |name| name.to_string_lossy().into_owned())
@@ -184,11 +183,17 @@ fn weight_files(folder: &Path) -> Result<Vec<PathBuf>, ModelError> {
         return Ok(vec![single]);
     }
     if !index.exists() {
-        return Err(ModelError::NoWeights { folder: folder.to_owned(), other: other_weights(folder) });
+        let others = ["pytorch_model.bin", "pytorch_model.bin.index.json", "consolidated.00.pth", "model.gguf"];
+        let other = others.into_iter().find(|name| folder.join(name).exists()).map(str::to_owned);
+        return Err(ModelError::NoWeights { folder: folder.to_owned(), other });
     }
-    let files = indexed_files(read_json(&index, "index")?);
-    let files = files.map_err(|reason| ModelError::damaged(&index, reason))?;
-    Ok(files.into_iter().map(|file| folder.join(file)).collect())
+    let files: BTreeSet<String> = read_json::<Index>(&index, "index")?.weight_map.into_values().collect();
+    let damaged = |reason: String| Err(ModelError::damaged(&index, reason));
+    match files.iter().find(|file| Path::new(file).file_name().is_none_or(|name| name != file.as_str())) {
+        Some(outside) => damaged(format!("`{outside}` is not a file in the same folder")),
+        None if files.is_empty() => damaged("the index lists no files".to_owned()),
+        None => Ok(files.into_iter().map(|file| folder.join(file)).collect()),
+    }
 }
 
 #[derive(serde::Deserialize)]
@@ -196,38 +201,22 @@ struct Index {
     weight_map: HashMap<String, String>,
 }
 
-fn indexed_files(index: Index) -> Result<BTreeSet<String>, String> {
-    let files: BTreeSet<String> = index.weight_map.into_values().collect();
-    match files.iter().find(|file| Path::new(file).file_name().is_none_or(|name| name != file.as_str())) {
-        Some(outside) => Err(format!("it names `{outside}`, which is no file of its folder")),
-        None if files.is_empty() => Err("it names no files".to_owned()),
-        None => Ok(files),
-    }
-}
-
-fn other_weights(folder: &Path) -> Option<String> {
-    let names = ["pytorch_model.bin", "pytorch_model.bin.index.json", "consolidated.00.pth", "model.gguf"];
-    names.into_iter().find(|name| folder.join(name).exists()).map(str::to_owned)
-}
-
-/// How long the header of a file is, and what it says; or what is wrong with the file.
+/// The length of the header of a file, and its contents.
 fn read_header(bytes: &[u8]) -> Result<(usize, Metadata), String> {
     let has = bytes.len();
-    // Looked at first, so that no sum of places in the file is beyond what can be counted.
-    let expected = expected_length(bytes);
-    if let Some(expected) = expected.filter(|&expected| expected > has as u64) {
-        return Err(format!("it is cut off: it has {has} bytes of {expected}"));
+    // Checked first, so that offsets in the file cannot overflow.
+    match expected_length(bytes).map(|expected| (expected, expected.cmp(&(has as u64)))) {
+        Some((expected, Ordering::Greater)) => return Err(format!("truncated: {has} of {expected} bytes")),
+        Some((expected, Ordering::Less)) => return Err(format!("{has} bytes, but the header says {expected}")),
+        _ => {}
     }
-    SafeTensors::read_metadata(bytes).map_err(|error| match (error, expected) {
-        (SafeTensorError::HeaderTooSmall, _) => format!("it is cut off after {has} bytes"),
-        (SafeTensorError::MetadataIncompleteBuffer, Some(expected)) => {
-            format!("it has {has} bytes, and its header says {expected}")
-        }
-        (error, _) => format!("it is no safetensors file: {error}"),
+    SafeTensors::read_metadata(bytes).map_err(|error| match error {
+        SafeTensorError::HeaderTooSmall => format!("truncated after {has} bytes"),
+        error => format!("invalid safetensors file: {error}"),
     })
 }
 
-/// How long a file must be by its header; at least as long as the header, if that is cut off itself.
+/// The length of a file by its header, or at least that of the header if the header itself is truncated.
 fn expected_length(bytes: &[u8]) -> Option<u64> {
     const LARGEST_HEADER: u64 = 100_000_000;
     let header = u64::from_le_bytes(*bytes.first_chunk()?);
@@ -241,23 +230,23 @@ fn expected_length(bytes: &[u8]) -> Option<u64> {
     Some(data_begins.saturating_add(ends.max()?))
 }
 
-/// What a decoder of Nano XYZ never uses of its checkpoint: cross-attention, RoPE frequencies and the importance of tokens.
+/// Tensors of Nano XYZ that its decoders never use: cross-attention, RoPE frequencies and the importance of tokens.
 const UNUSED: [&str; 5] =
     [".cross_attn.", "_proj_cross.", ".post_cross_attention_layernorm.", ".rope.inv_freq", ".dca_allocator."];
 
-/// The feed-forward part, which its checkpoints name otherwise than `transformers` does.
+/// The FFN weights of Nano XYZ, and their names in `transformers`.
 const FEEDFORWARD: [(&str, &str); 3] = [
     (".feedforward.w1.", ".mlp.gate_proj."),
     (".feedforward.w3.", ".mlp.up_proj."),
     (".feedforward.w2.", ".mlp.down_proj."),
 ];
 
-/// The name of a tensor in `transformers`; none if a decoder does not use it.
+/// The name of a tensor in `transformers`, or none if decoders do not use it.
 fn nano_renamed(name: &str) -> Option<String> {
     if UNUSED.iter().any(|part| name.contains(part)) {
         return None;
     }
-    // `NanoModel` saves no prefix, and one with `is_decoder` has its layers one level deeper.
+    // `NanoModel` saves no prefix; with `is_decoder` its layers are one level deeper.
     let inner = name.strip_prefix("model.").unwrap_or(name);
     let inner = inner.strip_prefix("decoder.").unwrap_or(inner);
     if inner == "lm_head.weight" {
@@ -272,7 +261,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_nano_xyz_become_those_of_transformers() {
+    fn nano_xyz_names_become_transformers_names() {
         let same =
             ["model.embed_tokens.weight", "model.layers.0.self_attn.q_proj.weight", "model.layers.1.mlp.up_proj.bias"];
         for name in same {

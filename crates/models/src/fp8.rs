@@ -1,4 +1,4 @@
-//! Weights in e4m3: a byte each, times a scale in f32.
+//! FP8 weights: e4m3 codes, times a scale in f32.
 //!
 //! The matrices of a decoder's layers are quantised. Embedding, head, norms and biases stay in bf16, as in published FP8
 //! checkpoints, and so do activations and cache. A weight is rounded to bf16 before it is quantised.
@@ -7,22 +7,23 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use crate::cpu::number::Number;
+use crate::numbers::read_into;
 use crate::weights::{TensorData, TensorSource};
 use crate::{Dtype, ModelError, Role, TensorSpec, error::ensure};
 
-/// The side of the blocks that published checkpoints have a scale for.
+/// The side of the blocks that share a scale in published checkpoints.
 pub const BLOCK: usize = 128;
 
-/// The code of NaN, but for the sign.
+/// The code of NaN, without the sign.
 const NAN: u8 = 0x7f;
 
-/// The smallest number that is not subnormal.
+/// The smallest normal number.
 const SMALLEST_NORMAL: f32 = 1.0 / 64.0;
 
-/// What the bits of a code, moved to those of an f32, are multiplied with: the exponents count from different zeros.
+/// Corrects the exponent bias when the bits of a code are shifted to those of an f32.
 const EXPONENTS_APART: f32 = f32::from_bits((127 + 120) << 23);
 
-/// The code of a number: the nearest, or the even one of two; the largest finite one for anything larger.
+/// The nearest code of a number, ties to even. Larger numbers saturate.
 pub fn encode(number: f32) -> u8 {
     let size = number.abs();
     let code = if number.is_nan() {
@@ -44,10 +45,10 @@ pub fn decode(code: u8) -> f32 {
     if code > NAN { -number } else { number }
 }
 
-/// The scale of numbers of which this is the largest: the least power of two with which it is not above 448.
+/// The scale for numbers up to `largest`: the smallest power of two that keeps them within 448.
 ///
-/// A code has four bits of significand, so a power of two loses no precision, and code times scale is exact in bf16: all
-/// products see the same weights, whether they are dequantised first or not.
+/// A power of two loses no precision, and code times scale is exact in bf16, so products see the same weights whether or
+/// not they are dequantised first.
 pub fn scale_of(largest: f32) -> f32 {
     if largest == 0.0 {
         return 1.0;
@@ -57,7 +58,7 @@ pub fn scale_of(largest: f32) -> f32 {
     f32::from_bits(exponent.saturating_sub(8).max(1) << 23)
 }
 
-/// Writes the codes of numbers that share a scale, and returns the scale.
+/// Writes the codes of numbers that share a scale. Returns the scale.
 pub fn quantise(numbers: &[f32], codes: &mut [u8]) -> f32 {
     let scale = scale_of(numbers.iter().fold(0.0_f32, |largest, number| largest.max(number.abs())));
     codes.iter_mut().zip(numbers).for_each(|(code, number)| *code = encode(number / scale));
@@ -71,17 +72,17 @@ pub enum WeightScales {
     /// Those of an output channel.
     #[default]
     Rows,
-    /// 128 neighbours of an output channel, as published checkpoints with blocks of 128 x 128 need it.
+    /// 128 neighbours in an output channel, for published checkpoints with blocks of 128 x 128.
     Blocks,
 }
 
 impl WeightScales {
-    /// Scales of a row of this width.
+    /// The number of scales of a row of this width.
     pub fn columns(self, width: usize) -> usize {
         width.div_ceil(self.group(width))
     }
 
-    /// Weights of a row that share a scale.
+    /// The number of neighbours that share a scale.
     fn group(self, width: usize) -> usize {
         match self {
             Self::Rows => width.max(1),
@@ -95,7 +96,7 @@ pub(crate) fn is_quantised(dtype: Dtype, role: Role) -> bool {
     dtype == Dtype::Fp8 && role == Role::Linear
 }
 
-/// How a quantised matrix lies in memory: codes row by row, then scales row by row, each from a multiple of 16 bytes on.
+/// The memory layout of a quantised matrix: codes, then scales, both row-major and aligned to 16 bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Layout {
     pub rows: usize,
@@ -111,7 +112,7 @@ impl Layout {
         Self { rows, width, scales }
     }
 
-    /// That of matrices of one width, row after row.
+    /// The layout of matrices of one width, stacked.
     pub fn of(tensors: &[TensorSpec], scales: WeightScales) -> Self {
         let rows = tensors.iter().map(|tensor| tensor.shape.first().copied().unwrap_or_default());
         let width = tensors.first().and_then(|tensor| tensor.shape.get(1).copied());
@@ -132,7 +133,7 @@ impl Layout {
         self.code_bytes().saturating_add(scales.next_multiple_of(ALIGNED))
     }
 
-    /// Writes the weights of a row, as the dtype rounds them.
+    /// Dequantises a row.
     pub fn read_row<T: Number>(&self, storage: &[u8], row: usize, out: &mut [T]) {
         let codes = &storage[row * self.width..][..self.width];
         let scales = &storage[self.code_bytes() + row * self.columns() * SCALE_BYTES..];
@@ -145,7 +146,7 @@ impl Layout {
     }
 }
 
-/// Puts matrices of one width into memory, row after row: codes and scales as they are stored, or made from bf16.
+/// Packs stacked matrices of one width: stored codes and scales as they are, other weights quantised from bf16.
 pub(crate) fn pack(
     weights: &dyn TensorSource,
     tensors: &[TensorSpec],
@@ -157,7 +158,7 @@ pub(crate) fn pack(
     for tensor in tensors {
         let data = weights.tensor(tensor)?;
         let (name, has, wants) = (&tensor.name, data.count(), tensor.count());
-        ensure!(has == wants, "`{name}` has {has} numbers and not {wants}");
+        ensure!(has == wants, "`{name}` has {has} numbers, expected {wants}");
         let rows = tensor.shape.first().copied().unwrap_or_default();
         let (these, rest) = codes.split_at_mut(wants);
         let (their_scales, other_scales) = scales.split_at_mut(rows * layout.columns() * SCALE_BYTES);
@@ -188,33 +189,26 @@ fn pack_rows(data: &TensorData<'_>, layout: Layout, codes: &mut [u8], scales: &m
     });
 }
 
-/// Codes of e4m3 with their scales, row by row.
+/// A matrix of e4m3 codes with scales.
 #[derive(Debug, Clone, Copy)]
 pub struct Quantised<'a> {
     /// A code for each weight.
     pub codes: &'a [u8],
-    /// Weights of a row.
+    /// Weights per row.
     pub width: usize,
-    /// Rows and columns that share a scale.
-    pub block: [usize; 2],
-    /// The number type of the scales.
+    /// The dtype of the scales.
     pub dtype: Dtype,
-    /// The scales, low byte first.
+    /// A scale for each block of 128 x 128, little-endian.
     pub scales: &'a [u8],
 }
 
 impl Quantised<'_> {
     /// The scale of a weight.
     pub fn scale(&self, row: usize, column: usize) -> f32 {
-        let [rows, columns] = self.block;
-        let at = row / rows * self.width.div_ceil(columns) + column / columns;
-        let bytes = &self.scales[at * self.dtype.bytes() as usize..];
-        match (self.dtype, bytes) {
-            (Dtype::F32, [a, b, c, d, ..]) => f32::from_le_bytes([*a, *b, *c, *d]),
-            (Dtype::F16, [a, b, ..]) => half::f16::from_le_bytes([*a, *b]).to_f32(),
-            (_, [a, b, ..]) => half::bf16::from_le_bytes([*a, *b]).to_f32(),
-            _ => f32::NAN,
-        }
+        let at = row / BLOCK * self.width.div_ceil(BLOCK) + column / BLOCK;
+        let mut scale = [f32::NAN];
+        read_into(&mut scale, self.dtype, &self.scales[at * self.dtype.bytes() as usize..]);
+        scale[0]
     }
 
     /// The weight at an index.
@@ -222,36 +216,10 @@ impl Quantised<'_> {
         decode(self.codes[index]) * self.scale(index / self.width, index % self.width)
     }
 
-    /// The first weight that is not finite, and where it is.
-    pub(crate) fn first_unusual(&self) -> Option<(usize, f32)> {
-        let is_unusual = |index: &usize| !self.number(*index).is_finite();
-        (0..self.codes.len()).into_par_iter().find_first(is_unusual).map(|index| (index, self.number(index)))
-    }
-}
-
-/// A tensor that was quantised in memory.
-#[derive(Debug)]
-pub(crate) struct Made {
-    codes: Vec<u8>,
-    scales: Vec<u8>,
-    layout: Layout,
-}
-
-impl Made {
-    pub fn of(weights: &dyn TensorSource, tensor: &TensorSpec, scales: WeightScales) -> Result<Self, ModelError> {
-        let layout = Layout::of(std::slice::from_ref(tensor), scales);
-        let mut codes = vec![0; layout.bytes()];
-        pack(weights, std::slice::from_ref(tensor), scales, &mut codes)?;
-        let mut scales = codes.split_off(layout.code_bytes());
-        codes.truncate(tensor.count());
-        scales.truncate(layout.rows * layout.columns() * SCALE_BYTES);
-        Ok(Self { codes, scales, layout })
-    }
-
-    pub fn data(&self) -> TensorData<'_> {
-        let Layout { width, scales, .. } = self.layout;
-        let block = [1, scales.group(width)];
-        TensorData::Quantised(Quantised { codes: &self.codes, width, block, dtype: Dtype::F32, scales: &self.scales })
+    /// The first weight that is not finite, and its index.
+    pub(crate) fn first_non_finite(&self) -> Option<(usize, f32)> {
+        let numbers = (0..self.codes.len()).into_par_iter().map(|index| (index, self.number(index)));
+        numbers.find_first(|(_, number)| !number.is_finite())
     }
 }
 
@@ -262,7 +230,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_code_comes_back_from_its_number() {
+    fn every_code_survives_a_round_trip() {
         for code in 0..=u8::MAX {
             let number = decode(code);
             if code & 0x7f == 0x7f {
@@ -295,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scale_is_the_least_power_of_two_that_keeps_the_largest_weight() {
+    fn a_scale_is_the_smallest_power_of_two_for_the_largest_weight() {
         let mut codes = [0; 3];
         assert_eq!(quantise(&[0.5, -1.75, 0.0], &mut codes), 1.0 / 256.0);
         assert_eq!(codes.map(decode), [128.0, -448.0, 0.0]);

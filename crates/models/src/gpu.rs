@@ -1,4 +1,4 @@
-//! The decoder on a GPU: cuBLAS and kernels of our own for passes over many tokens, a few fused kernels for one token.
+//! The decoder on a GPU: cuBLAS and our own kernels for passes over many tokens, a few fused kernels for one token.
 
 mod audio;
 mod cache;
@@ -7,7 +7,6 @@ mod decoder;
 mod fuser;
 mod memory;
 mod pass;
-mod passing;
 mod prompt;
 mod separate_tests;
 mod sparse;
@@ -39,7 +38,7 @@ pub use self::{
 };
 use self::{decoder::GpuPasses, streamed::HostLayers};
 
-/// A model whose weights are on a GPU. Several decoders may share it, one after the other.
+/// A model with its weights on a GPU. Decoders may share it, one after another.
 #[derive(Debug, Clone)]
 pub struct GpuModel {
     config: Arc<Config>,
@@ -47,9 +46,8 @@ pub struct GpuModel {
     weights: Arc<dyn LoadedWeights>,
 }
 
-/// Weights of some dtype.
 trait LoadedWeights: Debug + Send + Sync {
-    /// A decoder with its cache and buffers on a device. Offloaded layers come over the stream of the second one.
+    /// Makes a decoder on the first device. Offloaded layers are copied on the stream of the second.
     fn decoder<'a>(
         self: Arc<Self>,
         config: &Arc<Config>,
@@ -72,8 +70,8 @@ impl<T: Number> LoadedWeights for GpuWeights<T> {
 impl GpuModel {
     /// Loads the weights on a device in this dtype. Synthetic weights are generated there.
     ///
-    /// Those of offloaded layers go to host memory: that of the allocator ([`laptime_cuda::Region::pinned`]), or pageable
-    /// in mode `sync` or where pinned memory is refused.
+    /// Offloaded layers go to host memory: pinned (by [`laptime_cuda::Region::pinned`] or another allocator), or pageable
+    /// in mode `sync` or if pinning fails.
     pub fn load(
         device: &Device,
         config: &Config,
@@ -92,17 +90,15 @@ impl GpuModel {
         Ok(Self { config: Arc::new(config.clone()), dtype, weights })
     }
 
-    /// Starts to compile the kernels of a decoder with these options, so that they are compiled while its weights are
-    /// loaded.
+    /// Starts compiling the kernels of a decoder with these options in the background, while its weights load.
     pub fn compile_ahead(device: &Device, config: &Config, options: &Options) -> Result<(), ModelError> {
         config.check()?;
         options.check(config)?;
         typed!(options.dtype, |T| decoder::compile_ahead::<T>(device, config, options))
     }
 
-    /// A decoder over these weights, with a cache and buffers of its own. Offloaded layers are copied on the stream of
-    /// `copies`, which is the same device with a stream of its own ([`Device::with_new_stream`]), and whose lane is that of
-    /// the offloading.
+    /// A decoder over these weights, with its own cache and buffers. Offloaded layers are copied on the stream of `copies`:
+    /// the same device with another stream ([`Device::with_new_stream`]).
     pub fn decoder<'a>(
         &self,
         device: &'a Device,
@@ -110,7 +106,7 @@ impl GpuModel {
         options: Options,
     ) -> Result<Box<dyn Decoder + 'a>, ModelError> {
         let (wanted, has) = (options.dtype, self.dtype);
-        ensure!(wanted == has, "the weights are {has} on the device, and {wanted} was asked for");
+        ensure!(wanted == has, "the weights were loaded in {has}, not in {wanted}");
         Arc::clone(&self.weights).decoder(&self.config, (device, copies), options)
     }
 

@@ -1,9 +1,9 @@
-//! Transformer parts: configurations, weights, one decoder on CPU and CUDA, its KV cache, and its work.
+//! Transformer parts: configurations, weights, a decoder on CPU and CUDA, its KV cache, and its work.
 //!
-//! A [`Config`] says what a model is; [`Decoder`] is one with its weights on a device. The CPU computes with `gemm` and
-//! loops of our own, a GPU with kernels of our own and cuBLAS, so that nothing of CUDA is linked.
+//! A [`Config`] describes a model; a [`Decoder`] has its weights on a device. The CPU uses our own kernels and `gemm`, a GPU
+//! our own kernels and cuBLAS. CUDA is loaded at run time.
 
-#![cfg_attr(not(feature = "cuda"), allow(dead_code, unused_imports, reason = "some of it is for GPUs alone"))]
+#![cfg_attr(not(feature = "cuda"), allow(dead_code, unused_imports, reason = "some items are only used with CUDA"))]
 
 pub mod attention;
 mod check;

@@ -1,4 +1,4 @@
-//! A file mapped into memory: the one place of this crate that the compiler cannot check.
+//! Memory-mapped files.
 
 #![allow(unsafe_code)]
 
@@ -11,17 +11,16 @@ pub struct Map(Option<Mmap>);
 
 impl Map {
     pub fn open(path: &Path) -> io::Result<Self> {
-        // Opening a pipe would wait for somebody to write.
+        // Opening a pipe would block until someone writes.
         if !path.metadata()?.is_file() {
-            return Err(io::Error::other("it is no file"));
+            return Err(io::Error::other("not a regular file"));
         }
         let file = File::open(path)?;
         if file.metadata()?.len() == 0 {
             return Ok(Self(None));
         }
-        // SAFETY: the mapping is read only, its bytes are numbers of which every pattern is one, and its header is copied
-        // out before it is trusted to be text. If another program cuts the file meanwhile, the system ends this one
-        // with a signal; nothing is read beyond the mapping.
+        // SAFETY: the mapping is read-only, any bytes are valid numbers, and the header is copied before it is parsed. If
+        // another program truncates the file meanwhile, this one is ended by a signal; nothing else is read.
         Ok(Self(Some(unsafe { Mmap::map(&file) }?)))
     }
 

@@ -1,13 +1,13 @@
-//! Stages inside a pass, marked as deep as was asked: one place for every device.
+//! Stages inside a pass, for every device.
 
 use std::{fmt, sync::Arc};
 
-/// Names the stages of a pass while a device captures it as a graph, and stamps their borders.
+/// Names and stamps the stages of a pass while a device captures it as a graph.
 pub trait StageNames: fmt::Debug + Send + Sync {
-    /// Begins a stage, with a counter and its value: `layer`, 3.
+    /// Begins a stage, with a counter such as `layer` and its value.
     fn begin(&self, name: &'static str, place: Option<(&'static str, u32)>);
 
-    /// Ends the stage that began last.
+    /// Ends the last stage that began.
     fn end(&self);
 }
 
@@ -22,17 +22,17 @@ impl StageNames for laptime_cuda::Stamper {
     }
 }
 
-/// A stage until it is dropped.
+/// A stage, until it is dropped.
 #[derive(Debug)]
-#[allow(dead_code, reason = "what is inside ends the stage when it is dropped")]
+#[allow(dead_code, reason = "the contents end the stage when they are dropped")]
 pub enum OpenStage<S> {
-    /// Recorded now, and shown to tools that listen to ranges.
+    /// Recorded, and shown as a range in other tools.
     Recorded(ToolRange, S),
-    /// Named in a capture.
+    /// Named during a capture.
     Named(NamedStage),
 }
 
-/// A stage of a capture until it is dropped.
+/// A stage of a capture, until it is dropped.
 #[derive(Debug)]
 pub struct NamedStage(Arc<dyn StageNames>);
 
@@ -49,12 +49,12 @@ impl Drop for NamedStage {
     }
 }
 
-/// The value of a counter, as graphs keep it.
+/// The value of a counter in a graph.
 pub fn counted(value: impl TryInto<u32>) -> u32 {
     value.try_into().unwrap_or(u32::MAX)
 }
 
-/// Opens a stage at any depth: on the device's lane, or in the capture that asks for names.
+/// Opens a stage at any depth, on the lane of the device or in a capture.
 macro_rules! open_stage {
     ($marks:expr, $name:literal $(, $key:ident = $value:expr $(, $other:ident = $more:expr)*)?) => {
         match &$marks.names {
@@ -70,8 +70,7 @@ macro_rules! open_stage {
     };
 }
 
-/// Opens a stage of a depth on the device's lane, if stages of that depth are marked; otherwise it is one compare. Tools
-/// that listen to ranges hear it too.
+/// Opens a stage on the lane of the device if its depth is marked; otherwise it costs one comparison.
 macro_rules! stage_mark {
     ($marks:expr, $depth:ident, $name:literal $(, $key:ident = $value:expr)*) => {{
         const _: () = assert!($crate::stages::is_known($name), "`crates/models/src/stages.rs` lists every stage");
@@ -101,13 +100,13 @@ type ToolRange = Option<laptime_cuda::nvtx::Range>;
 #[cfg(not(feature = "cuda"))]
 type ToolRange = Option<()>;
 
-/// A stage as Nsight Systems and its like show it, until it is dropped: an NVTX range, while one of them listens.
+/// An NVTX range until it is dropped, while a tool such as Nsight Systems listens.
 #[cfg(feature = "cuda")]
 pub fn tool_range(name: &str) -> Option<laptime_cuda::nvtx::Range> {
     laptime_cuda::nvtx::is_on().then(|| laptime_cuda::nvtx::Range::push(name))
 }
 
-/// Without CUDA nothing listens.
+/// Without CUDA there are no ranges.
 #[cfg(not(feature = "cuda"))]
 pub fn tool_range(_: &str) -> Option<()> {
     None

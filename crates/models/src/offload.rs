@@ -1,7 +1,7 @@
-//! Offloaded layers: their weights are copied over a link, one layer at a time, whenever a pass reaches them.
+//! Offloaded layers: their weights are copied to the device one layer at a time, when a pass reaches them.
 //!
-//! The first layers are streamed and the last ones stay. Each streamed layer has a *home* on the slow side: pinned or pageable
-//! memory of the host where there is a GPU, a file where there is none. Two *buffers* on the fast side take turns.
+//! The first layers are offloaded, the last ones are resident. The *home* of offloaded layers is pinned or pageable host
+//! memory, or a file if there is no GPU. Two *buffers* on the device alternate.
 
 pub(crate) mod order;
 pub(crate) mod schedule;
@@ -12,18 +12,18 @@ use laptime_probe::Lane;
 
 use crate::{Config, Dtype, ModelError, words::words};
 
-/// How offloaded layers are streamed.
+/// Options of offloading.
 #[derive(Debug, Clone)]
 pub struct Offload {
-    /// In which way.
+    /// How layers are copied.
     pub mode: StreamMode,
-    /// Layers that stay: the last ones.
+    /// The number of resident layers: the last ones.
     pub resident: usize,
-    /// The folder that the file of the layers is written to where there is no GPU.
+    /// The folder for the file of offloaded layers, without a GPU.
     pub home: PathBuf,
-    /// The bandwidth of copies in GB/s, without a GPU; as fast as the file is read if none.
+    /// A limit on the bandwidth of copies in GB/s, without a GPU.
     pub link_gbps: Option<f64>,
-    /// Copies between two times that unused memory is given back; never if none.
+    /// Frees unused memory every this many copies.
     pub clear_every: Option<usize>,
     /// The lane of the copies, if the device has one.
     pub lane: Option<Lane>,
@@ -33,12 +33,11 @@ impl Offload {
     /// The number of offloaded layers of a model. Refuses more resident layers than the model has.
     pub(crate) fn streamed_layers(&self, config: &Config) -> Result<usize, ModelError> {
         let (layers, resident) = (config.layers, self.resident);
-        let refused = || format!("{resident} layers cannot stay on the device: `{}` has {layers}", config.name);
+        let refused = || format!("{resident} resident layers are more than the {layers} of `{}`", config.name);
         layers.checked_sub(resident).ok_or_else(|| ModelError::Refused(refused()))
     }
 
-    /// Bytes of the weights of a model that has `all` of them without offloading: offloaded layers are replaced by the
-    /// buffers that they are copied to.
+    /// Bytes of the weights of a model on the device, given `all` without offloading: buffers replace the offloaded layers.
     pub(crate) fn weight_bytes(&self, config: &Config, dtype: Dtype, all: u64, buffer: u64) -> u64 {
         let offloaded = config.layers.saturating_sub(self.resident) as u64;
         if offloaded == 0 {
@@ -48,94 +47,94 @@ impl Offload {
         all.saturating_sub(config.layer_bytes(dtype).saturating_mul(offloaded)).saturating_add(buffers)
     }
 
-    /// Layers streamed in a mode, but for those that stay, at full speed and without giving memory back.
+    /// Offloading in a mode, at full speed, without freeing memory.
     pub fn new(mode: StreamMode, resident: usize, home: impl Into<PathBuf>) -> Self {
         Self { mode, resident, home: home.into(), link_gbps: None, clear_every: None, lane: None }
     }
 }
 
 words! {
-    /// The ways that layers were streamed in, from the first to the best.
+    /// How offloaded layers are copied, from the simplest to the fastest.
     #[derive(PartialOrd, Ord, Default)]
     pub enum StreamMode ("mode") {
-        /// From pageable memory into a new buffer when the layer's turn comes, and back when it has computed.
+        /// From pageable memory into a new buffer when the layer is needed, and back afterwards.
         Sync = "sync",
-        /// From pinned memory into a buffer that is kept, when the layer's turn comes.
+        /// From pinned memory into a reused buffer when the layer is needed.
         Pinned = "pinned",
-        /// On a stream of its own, while the layer before computes, into the other buffer.
+        /// On a separate stream, while the previous layer computes, into the other buffer.
         Prefetch = "prefetch",
-        /// And the last streamed layer asks for the first of the next pass.
+        /// As `prefetch`, and the end of a pass requests the first layer of the next.
         #[default]
         Wrap = "wrap",
-        /// And all streams run as one batch, so that a layer is copied once a token.
+        /// As `wrap`, and all streams run as one batch, so each layer is copied once per token.
         Batched = "batched",
     }
 }
 
 impl StreamMode {
-    /// Whether copies are asked for before a layer's turn.
+    /// Whether copies are requested before the layer is needed.
     pub fn is_ahead(self) -> bool {
         self >= Self::Prefetch
     }
 
-    /// Buffers of the layers' size: one that computes, and one that is copied into ahead.
+    /// The number of layer buffers: one that computes, and one for copies ahead.
     pub(crate) fn buffers(self) -> usize {
         if self.is_ahead() { 2 } else { 1 }
     }
 
-    /// Whether the end of a pass asks for the first layer of the next.
+    /// Whether the end of a pass requests the first layer of the next.
     pub fn wraps(self) -> bool {
         self >= Self::Wrap
     }
 }
 
-/// What came of [`Offload`].
+/// The offloading of a decoder.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Offloading {
-    /// Layers of the model.
+    /// The number of layers of the model.
     pub layers: usize,
-    /// Those that are streamed: the first ones.
+    /// The number of offloaded layers: the first ones.
     pub streamed: usize,
-    /// Bytes of a layer that go over the link.
+    /// Bytes of an offloaded layer.
     pub layer_bytes: u64,
-    /// What they come from.
+    /// Where they are copied from.
     pub home: Home,
 }
 
-/// Where the weights of streamed layers are.
+/// Where the weights of offloaded layers are.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Home {
-    /// In pinned memory of the host.
+    /// In pinned host memory.
     Pinned,
-    /// In pageable memory of the host, as asked.
+    /// In pageable host memory, as requested.
     Pageable,
-    /// In pageable memory, since pinned memory was refused, for this reason.
+    /// In pageable host memory, because pinning failed for this reason.
     Refused(String),
-    /// In a file, which stands for the host's memory.
+    /// In a file that stands for host memory.
     File,
 }
 
-/// One copy of a layer that is done and was used.
+/// A finished copy of an offloaded layer, which a pass has used.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LayerVisit {
     /// The layer.
     pub layer: usize,
-    /// The pass, counted from the first since the decoder was made.
+    /// The number of the pass of this decoder.
     pub pass: u64,
-    /// Whether its copy was asked for before its turn.
+    /// Whether its copy was requested ahead.
     pub is_ahead: bool,
-    /// What compute waited for it, in nanoseconds: on a GPU by events of its stream.
+    /// The time that compute waited for it, in nanoseconds. On a GPU measured with events.
     pub wait_ns: f64,
-    /// What its release took, in nanoseconds.
+    /// The time of its release in nanoseconds.
     pub release_ns: f64,
-    /// What its copy took, in nanoseconds.
+    /// The time of its copy in nanoseconds.
     pub copy_ns: f64,
 }
 
-/// The largest number of resident layers that fits, where `needed` gives the bytes for a number of resident layers.
-/// What cannot be run even with all layers streamed is refused, with the smallest budget that works.
+/// The largest number of resident layers that fits, where `needed` gives the bytes for a number of resident layers. If none
+/// fits, the error has the smallest budget that works.
 ///
-/// All are asked for, one by one: a single streamed layer may need more than none, since its buffers are two.
+/// Tries every number: one offloaded layer may need more than none, since it has two buffers.
 pub fn most_resident(layers: usize, budget: u64, needed: impl Fn(usize) -> u64) -> Result<usize, ModelError> {
     let mut least = u64::MAX;
     for resident in (0..=layers).rev() {
@@ -154,7 +153,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn modes_are_read_by_their_names() {
+    fn modes_parse_by_their_names() {
         for mode in StreamMode::ALL {
             assert_eq!(mode.word().parse::<StreamMode>().unwrap(), mode);
         }
@@ -163,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn each_mode_has_what_the_ones_before_it_have() {
+    fn each_mode_includes_the_previous_ones() {
         let ahead = StreamMode::ALL.map(StreamMode::is_ahead);
         assert_eq!(ahead, [false, false, true, true, true]);
         assert_eq!(StreamMode::ALL.map(StreamMode::wraps), [false, false, false, true, true]);
@@ -171,14 +170,14 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// A model of four layers of 10 MiB, 5 MiB beside them, and two buffers where a layer is streamed.
+    /// Four layers of 10 MiB, 5 MiB of other weights, and two buffers if a layer is offloaded.
     fn needed(resident: usize) -> u64 {
         let buffers = if resident < 4 { 2 } else { 0 };
         (5 + 10 * (resident as u64 + buffers)) * MIB
     }
 
     #[test]
-    fn as_many_layers_stay_as_fit() {
+    fn as_many_layers_are_resident_as_fit() {
         let most = |budget: u64| most_resident(4, budget * MIB, needed).unwrap();
         assert_eq!((most(25), most(34), most(35), most(44), most(1000)), (0, 0, 1, 1, 4));
         // With one streamed layer it would be 55.
@@ -186,9 +185,12 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_that_is_too_small_is_told_the_smallest_that_works() {
+    fn a_too_small_budget_gives_the_smallest_that_works() {
         let error = most_resident(4, 25 * MIB - 1, needed).unwrap_err();
-        assert_eq!(error.to_string(), "24 MiB are not enough: at least 25 MiB are needed, with layers streamed");
+        assert_eq!(
+            error.to_string(),
+            "24 MiB are not enough: the model needs at least 25 MiB with all layers offloaded"
+        );
         assert!(error.hint().is_some());
     }
 

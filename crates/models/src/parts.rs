@@ -1,4 +1,4 @@
-//! Structs whose fields are all of one kind: sizes before they are allocated, buffers afterwards.
+//! Structs whose fields all have one type: sizes first, then the buffers allocated for them.
 
 macro_rules! parts {
     ($vis:vis struct $name:ident { $($field:ident),* $(,)? }) => {

@@ -1,52 +1,52 @@
-//! The models that are known by name.
+//! Models known by name.
 
 use crate::{
     Activation, Attention, Config, Dtype, Family, ModelError, Pattern, Rope, RopeLayout, RopeScaling, SlidingWindow,
     fp8::WeightScales,
 };
 
-/// The context of the CS336 models. The assignment runs them at 512; RoPE sets no limit, so this one is ours.
+/// The context of the CS336 models. The assignment runs them at 512 and states no limit.
 const COURSE_CONTEXT: usize = 16_384;
 
 const ENCODER_DECODERS: [&str; 2] = ["encoder_decoder_tiny", "encoder_decoder_small"];
 
 impl Config {
-    /// The model of this name, case-insensitive, with `_` for `-`, and with or without the publisher before it.
+    /// The model with this name, ignoring case, separators and the publisher.
     pub fn from_preset(name: &str) -> Result<Self, ModelError> {
-        let asked = plain(name);
-        if let Some(found) = Self::presets().into_iter().find(|config| plain(&config.name) == asked) {
-            return Ok(found);
+        let (asked, mut presets) = (plain(name), Self::presets());
+        if let Some(found) = presets.iter().position(|config| plain(&config.name) == asked) {
+            return Ok(presets.swap_remove(found));
         }
-        match ENCODER_DECODERS.into_iter().find(|known| plain(known) == asked) {
-            Some(known) => {
-                let nano = Self::presets().into_iter().filter(|config| config.family == Family::Nano);
-                let decoders: Vec<String> = nano.map(|config| config.name).collect();
-                let decoders = decoders.join(", ");
-                Err(ModelError::Refused(format!("`{known}` is an encoder-decoder; laptime has decoders: {decoders}")))
-            }
-            None => {
-                let near = nearest(&asked).map_or_else(String::new, |near| format!("did you mean `{near}`? "));
-                let names: Vec<String> = Self::presets().into_iter().map(|config| config.name).collect();
-                let hint = format!("{near}`laptime list models` shows them: {}", names.join(", "));
-                Err(ModelError::hinted(format!("there is no model `{name}`"), hint))
-            }
+        if let Some(known) = ENCODER_DECODERS.into_iter().find(|known| plain(known) == asked) {
+            presets.retain(|config| config.family == Family::Nano);
+            let decoders = names(&presets);
+            return Err(ModelError::Refused(format!(
+                "`{known}` is an encoder-decoder; supported decoders: {decoders}"
+            )));
         }
+        let near = nearest(&asked, &presets).map_or_else(String::new, |near| format!("did you mean `{near}`? "));
+        let hint = format!("{near}`laptime list models` shows them: {}", names(&presets));
+        Err(ModelError::hinted(format!("there is no model `{name}`"), hint))
     }
 
-    /// Every model that is known by name, families together, small ones first.
+    /// Every model known by name, by family, small ones first.
     pub fn presets() -> Vec<Self> {
         let families = [qwen3(), qwen2(), llama(), gemma3(), course(), nano(), tiny()];
         families.into_iter().flatten().collect()
     }
 }
 
-/// A name as it is compared: without publisher, case and separators.
-fn plain(name: &str) -> String {
-    let behind_publisher = name.trim().rsplit('/').next().unwrap_or_default();
-    behind_publisher.chars().filter(|c| !matches!(c, '-' | '_' | ' ')).map(|c| c.to_ascii_lowercase()).collect()
+fn names(presets: &[Config]) -> String {
+    presets.iter().map(|config| config.name.as_str()).collect::<Vec<_>>().join(", ")
 }
 
-/// The model of a name among others, compared as `plain` makes names; `what` it is for a message.
+/// A name without publisher, case and separators.
+fn plain(name: &str) -> String {
+    let without_publisher = name.trim().rsplit('/').next().unwrap_or_default();
+    without_publisher.chars().filter(|c| !matches!(c, '-' | '_' | ' ')).map(|c| c.to_ascii_lowercase()).collect()
+}
+
+/// The preset with a name, compared after `plain`. `what` names the kind of model in errors.
 pub(crate) fn by_name<C>(
     (name, what): (&str, &str),
     presets: Vec<C>,
@@ -58,19 +58,19 @@ pub(crate) fn by_name<C>(
     found.ok_or_else(|| ModelError::Refused(format!("there is no {what} `{name}`: there are {}", known.join(", "))))
 }
 
-/// A name without its publisher, in lower case and with `-` for `_`.
+/// A name without its publisher, in lower case, with `-` for `_`.
 pub(crate) fn published_name(name: &str) -> String {
     name.trim().rsplit('/').next().unwrap_or_default().to_ascii_lowercase().replace('_', "-")
 }
 
-fn nearest(asked: &str) -> Option<String> {
-    let distance = |config: Config| (strsim::damerau_levenshtein(asked, &plain(&config.name)), config.name);
-    let (distance, name) = Config::presets().into_iter().map(distance).min()?;
+fn nearest<'c>(asked: &str, presets: &'c [Config]) -> Option<&'c str> {
+    let names = presets.iter().map(|config| config.name.as_str());
+    let (distance, name) = names.map(|name| (strsim::damerau_levenshtein(asked, &plain(name)), name)).min()?;
     (distance <= (asked.chars().count() / 3).max(1)).then_some(name)
 }
 
-/// Qwen3 of these sizes: width, layers, heads, key and value heads, and the widths of a head and of the feed-forward part.
-/// The other families are defined by their differences from it.
+/// Qwen3 of these sizes: hidden, layers, heads, KV heads, head width and FFN width. Other families are defined by their
+/// differences from it.
 pub(crate) fn base(name: &str, [hidden, layers, heads, kv_heads, head_dim, ffn]: [usize; 6]) -> Config {
     Config {
         name: name.to_owned(),
@@ -203,26 +203,23 @@ fn nano() -> Vec<Config> {
     ]
 }
 
-/// Models of no use but to try things: milliseconds on two cores.
+/// Models for quick trials: milliseconds on two cores.
 fn tiny() -> Vec<Config> {
     let sizes = [64, 2, 4, 2, 16, 192];
     let small = |config: Config| Config { vocab: 512, context: 512, dtype: Dtype::F32, ..config };
+    // A trained length shorter than a short context.
+    let scaling = RopeScaling { factor: 8.0, low: 1.0, high: 4.0, trained: 64 };
+    let rope = Rope { theta: 1e4, layout: RopeLayout::Halves, scaling: Some(scaling) };
     vec![
         small(base("tiny", sizes)),
         small(one_qwen2("tiny-qwen2", sizes)),
-        Config { rope: tiny_llama_rope(), ..small(one_llama("tiny-llama", sizes)) },
+        Config { rope, ..small(one_llama("tiny-llama", sizes)) },
         Config {
-            // The first of two layers has a window that a short context goes beyond.
+            // The first of two layers has a window shorter than a short context.
             window: Some(SlidingWindow { size: 32, full_every: 2, theta: 1e4 }),
             ..small(one_gemma3("tiny-gemma3", sizes))
         },
     ]
-}
-
-/// Llama's stretching with a trained length that a short context goes beyond.
-fn tiny_llama_rope() -> Rope {
-    let scaling = RopeScaling { factor: 8.0, low: 1.0, high: 4.0, trained: 64 };
-    Rope { theta: 1e4, layout: RopeLayout::Halves, scaling: Some(scaling) }
 }
 
 #[cfg(test)]
@@ -254,7 +251,7 @@ mod tests {
     ];
 
     #[test]
-    fn parameters_and_cache_bytes_are_those_of_the_tables() {
+    fn parameters_and_cache_bytes_match_the_model_cards() {
         for (name, parameters, kv_bytes) in TABLES {
             let config = Config::from_preset(name).unwrap();
             assert_eq!(config.parameters(), parameters, "parameters of {name}");
@@ -264,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn every_preset_holds_the_rules() {
+    fn every_preset_is_valid() {
         let presets = Config::presets();
         assert_eq!(presets.len(), TABLES.len() + 4);
         for config in presets {
@@ -283,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_name_is_told_with_the_near_one_and_the_list() {
+    fn an_unknown_name_suggests_the_nearest_and_lists_all() {
         let error = Config::from_preset("qwen3-0.6").unwrap_err();
         assert_eq!(error.to_string(), "there is no model `qwen3-0.6`");
         let hint = error.hint().unwrap();
@@ -300,7 +297,7 @@ mod tests {
         let error = Config::from_preset("Encoder_Decoder_Tiny").unwrap_err();
         assert_eq!(
             error.to_string(),
-            "`encoder_decoder_tiny` is an encoder-decoder; laptime has decoders: decoder_tiny, decoder_small, \
+            "`encoder_decoder_tiny` is an encoder-decoder; supported decoders: decoder_tiny, decoder_small, \
              decoder_medium"
         );
     }

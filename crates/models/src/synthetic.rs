@@ -1,22 +1,22 @@
-//! Weights by a formula: the same on every device, bit by bit, from a seed and a tensor's name.
+//! Synthetic weights from a seed and the name of a tensor, bit-identical on every device.
 //!
-//! A number depends on its place alone, so that they are made in any order, in parallel, and where they are needed. One
-//! rounding happens, when the amplitude is multiplied with; a device that fuses operations cannot come out otherwise.
+//! A number depends only on its index, so numbers are generated in any order, in parallel, and where they are needed. The
+//! only rounding is that of the product with the amplitude, so fused operations give the same result.
 
 use rayon::prelude::*;
 
 use crate::{Config, Family, Role, TensorSpec};
 
-/// What fills a tensor.
+/// The formula of a tensor.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Fill {
-    /// One number everywhere.
+    /// A constant.
     Constant(f32),
     /// [`value`] of this key at each index.
     Random {
-        /// What tells tensors and seeds apart.
+        /// A hash of seed and tensor name.
         key: u64,
-        /// Numbers lie between this and its negative.
+        /// The largest absolute value.
         amplitude: f32,
     },
 }
@@ -30,7 +30,7 @@ impl Fill {
         }
     }
 
-    /// The first `count` numbers, made on all threads.
+    /// The first `count` numbers, generated on all threads.
     pub fn numbers(self, count: usize) -> Vec<f32> {
         (0..count).into_par_iter().with_min_len(PIECE).map(|index| self.at(index as u64)).collect()
     }
@@ -38,7 +38,7 @@ impl Fill {
 
 const PIECE: usize = 1 << 14;
 
-/// The number at an index of a tensor: even between `-amplitude` and `amplitude`.
+/// The number at an index of a tensor: uniform between `-amplitude` and `amplitude`.
 ///
 /// `u` has 24 bits and `2u - 1` is exact, so the only rounding is that of the last product.
 pub fn value(key: u64, index: u64, amplitude: f32) -> f32 {
@@ -57,13 +57,13 @@ pub(crate) fn mix(mut h: u32) -> u32 {
     h ^ (h >> 16)
 }
 
-/// The key of a tensor: FNV-1a of the seed, low byte first, and of the name.
+/// The key of a tensor: FNV-1a of the little-endian seed and the name.
 pub fn key(seed: u64, name: &str) -> u64 {
     let bytes = seed.to_le_bytes().into_iter().chain(name.bytes());
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// What fills a tensor of a model whose weights are made from a seed.
+/// The formula of a tensor of a synthetic model.
 pub fn fill(family: Family, spec: &TensorSpec, seed: u64) -> Fill {
     match deviation(family, spec) {
         None if spec.role == Role::Scale => Fill::Constant(SCALE),
@@ -73,14 +73,13 @@ pub fn fill(family: Family, spec: &TensorSpec, seed: u64) -> Fill {
     }
 }
 
-/// What residual parts multiply what they add with: enough to be heard, too little to grow from part to part.
+/// The scale of residual branches: audible, but too small to accumulate.
 const SCALE: f32 = 0.25;
 
-/// How much wider what goes through a convolution may become, so that a chain of residual ones stays within bounds.
+/// The gain of a convolution, small enough for a chain of residual ones to stay bounded.
 const CONV_GAIN: f64 = 0.65;
 
-/// The standard deviation of a tensor's numbers, or none for those that are all the same: norms and gates, which are open
-/// so, and scales.
+/// The standard deviation of a tensor, or none for constants: norms, open gates and scales.
 fn deviation(family: Family, spec: &TensorSpec) -> Option<f64> {
     let by_width = || {
         let widths: usize = spec.shape.iter().sum();
@@ -90,7 +89,7 @@ fn deviation(family: Family, spec: &TensorSpec) -> Option<f64> {
     match (spec.role, family) {
         (Role::Norm | Role::ZeroCentredNorm | Role::Gate | Role::Scale, _) => None,
         (Role::Conv, _) => Some(by_inputs(spec.shape.iter().skip(1).product())),
-        // Each number that comes out has two of the kernel's, or one if it does not overlap.
+        // Each output overlaps two taps of the kernel, or one without overlap.
         (Role::Lengthen, _) => Some(by_inputs(2 * spec.shape.first().copied().unwrap_or(1))),
         (Role::Linear, _) | (Role::Head, Family::Course) => Some(by_width()),
         (Role::Embedding, Family::Course) => Some(1.0),
@@ -99,7 +98,7 @@ fn deviation(family: Family, spec: &TensorSpec) -> Option<f64> {
 }
 
 impl Config {
-    /// What fills one of its tensors from a seed.
+    /// The formula of one of its tensors.
     pub fn fill(&self, spec: &TensorSpec, seed: u64) -> Fill {
         fill(self.family, spec, seed)
     }
@@ -110,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn known_keys_and_numbers_come_out() {
+    fn known_keys_give_known_numbers() {
         assert_eq!(key(0, ""), 0xa8c7_f832_281a_39c5);
         assert_eq!(key(1, "lm_head.weight"), KEY);
         let numbers: Vec<u32> = [0, 1, 1 << 32].map(|index| value(KEY, index, 1.0).to_bits()).to_vec();
@@ -121,7 +120,7 @@ mod tests {
     const NUMBERS: [u32; 3] = [0x3ee3_3f64, 0xbf1c_b84c, 0x3da5_6f60];
 
     #[test]
-    fn numbers_have_the_deviation_that_was_asked_for_and_no_lean() {
+    fn numbers_have_the_requested_deviation_and_no_bias() {
         let numbers = Fill::Random { key: 7, amplitude: 3.0_f32.sqrt() }.numbers(100_000);
         let mean = numbers.iter().map(|&x| f64::from(x)).sum::<f64>() / 1e5;
         let square = numbers.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>() / 1e5;
@@ -129,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn parallel_numbers_are_those_of_their_places() {
+    fn parallel_numbers_depend_only_on_their_index() {
         let fill = Fill::Random { key: 3, amplitude: 0.5 };
         let numbers = fill.numbers(3 * PIECE + 5);
         assert!((0..numbers.len()).step_by(977).all(|index| numbers[index] == fill.at(index as u64)));

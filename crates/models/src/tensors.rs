@@ -1,9 +1,9 @@
-//! The tensors of a model's checkpoint, under the names that the `transformers` library gives them.
+//! The tensors of a checkpoint, under their names in `transformers`.
 
 use crate::fp8::{BLOCK, WeightScales, is_quantised};
 use crate::{Config, Dtype};
 
-/// What is behind the name of a quantised tensor in the name of its scales.
+/// The suffix of the scales of a quantised tensor.
 pub(crate) const SCALE: &str = "_scale_inv";
 
 /// A tensor of a checkpoint.
@@ -11,44 +11,44 @@ pub(crate) const SCALE: &str = "_scale_inv";
 pub struct TensorSpec {
     /// Its name, such as `model.layers.0.self_attn.q_proj.weight`.
     pub name: String,
-    /// Its shape, row by row. A linear part is `[out, in]`.
+    /// Its row-major shape. Linear weights are `[out, in]`.
     pub shape: Vec<usize>,
-    /// What it is to the model.
+    /// Its role in the model.
     pub role: Role,
 }
 
-/// What a tensor is to its model.
+/// The role of a tensor in its model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Role {
-    /// A row of numbers for each token.
+    /// Token embeddings.
     Embedding,
-    /// What a norm multiplies with.
+    /// The weight of a norm.
     Norm,
-    /// What a norm multiplies with, stored minus one.
+    /// The weight of a norm, stored minus one.
     ZeroCentredNorm,
-    /// The matrix of a linear part.
+    /// The weight of a linear layer.
     Linear,
-    /// What a linear part adds.
+    /// The bias of a linear layer.
     Bias,
-    /// The matrix that makes logits.
+    /// The output head.
     Head,
-    /// One number that opens a path of a fuser if it is above 0.
+    /// The gate of a fuser, open if positive.
     Gate,
     /// The kernel of a convolution, `[outputs, inputs, kernel]`.
     Conv,
     /// The kernel of a transposed convolution, `[inputs, outputs, kernel]`.
     Lengthen,
-    /// What a residual part multiplies what it adds with.
+    /// The scale of a residual branch.
     Scale,
 }
 
 impl TensorSpec {
-    /// How many numbers it has.
+    /// The number of elements.
     pub fn count(&self) -> usize {
         self.shape.iter().product()
     }
 
-    /// Bytes of its numbers, or of their codes and scales.
+    /// Its bytes, including scales if it is quantised.
     pub(crate) fn bytes(&self, dtype: Dtype, scales: WeightScales) -> u64 {
         let numbers = product(&self.shape);
         match self.shape[..] {
@@ -59,7 +59,7 @@ impl TensorSpec {
         }
     }
 
-    /// The tensor of the scales of this one in a checkpoint whose weights are e4m3, with a scale for each block.
+    /// The scales of this tensor in an FP8 checkpoint: one per block.
     pub(crate) fn scale(&self) -> Option<Self> {
         let shape = self.shape.iter().map(|side| side.div_ceil(BLOCK)).collect();
         (self.role == Role::Linear).then(|| Self { name: format!("{}{SCALE}", self.name), shape, role: Role::Scale })
@@ -67,7 +67,7 @@ impl TensorSpec {
 }
 
 impl Config {
-    /// Every tensor of its checkpoint, and the scales of those that are quantised there.
+    /// Every tensor of its checkpoint, with the scales of quantised ones.
     pub(crate) fn stored_tensors(&self) -> Vec<TensorSpec> {
         let mut tensors = self.tensors();
         if self.weight_scales == WeightScales::Blocks {
@@ -76,7 +76,7 @@ impl Config {
         tensors
     }
 
-    /// Every tensor of its checkpoint, in the order in which a pass needs them. A tied head is none.
+    /// Every tensor of its checkpoint, in the order of a pass. A tied head is not listed.
     pub fn tensors(&self) -> Vec<TensorSpec> {
         let mut tensors = vec![self.embedding_tensor()];
         for layer in 0..self.layers {
@@ -87,7 +87,7 @@ impl Config {
         tensors
     }
 
-    /// The embedding, which is the head too where they are tied.
+    /// The embedding, which is also a tied head.
     pub fn embedding_tensor(&self) -> TensorSpec {
         tensor("model.embed_tokens.weight".to_owned(), [self.vocab, self.hidden], Role::Embedding)
     }
@@ -101,12 +101,12 @@ impl Config {
         if self.zero_centred_norms { Role::ZeroCentredNorm } else { Role::Norm }
     }
 
-    /// The head, unless it is the embedding.
+    /// The head, unless it is tied to the embedding.
     pub fn head_tensor(&self) -> Option<TensorSpec> {
         (!self.tied).then(|| tensor("lm_head.weight".to_owned(), [self.vocab, self.hidden], Role::Head))
     }
 
-    /// The tensors of one layer, in the order in which a pass needs them.
+    /// The tensors of a layer, in the order of a pass.
     pub fn layer_tensors(&self, layer: usize) -> Vec<TensorSpec> {
         let (prefix, norm) = (format!("model.layers.{layer}."), self.norm_role());
         let mut list = LayerList { prefix, norm, tensors: Vec::with_capacity(14) };
@@ -154,13 +154,13 @@ impl LayerList {
     }
 }
 
-/// Numbers of all tensors; none if their bytes in the widest dtype cannot be counted in 63 bits.
+/// The elements of all tensors, or none if their f32 bytes do not fit 63 bits.
 pub(crate) fn checked_count(tensors: &[TensorSpec]) -> Option<u64> {
     let one = |spec: &TensorSpec| spec.shape.iter().try_fold(1_u64, |all, size| all.checked_mul(*size as u64));
     countable(tensors.iter().try_fold(0_u64, |all, spec| all.checked_add(one(spec)?))?)
 }
 
-/// A number of numbers; none if their bytes in the widest dtype cannot be counted in 63 bits.
+/// A number of elements, or none if their f32 bytes do not fit 63 bits.
 pub(crate) fn countable(numbers: u64) -> Option<u64> {
     numbers.checked_mul(4).filter(|bytes| *bytes <= i64::MAX as u64).map(|_| numbers)
 }
@@ -170,14 +170,15 @@ pub(crate) fn tensor<const N: usize>(name: String, shape: [usize; N], role: Role
 }
 
 impl Config {
-    /// Numbers in its weights; a tied head is counted once.
+    /// The number of parameters. A tied head counts once.
     pub fn parameters(&self) -> u64 {
         self.checked_parameters().unwrap_or(u64::MAX)
     }
 
-    /// Bytes of its weights in a number type.
+    /// Bytes of its weights in a dtype.
     pub fn weight_bytes(&self, dtype: Dtype) -> u64 {
-        let others = self.parameters().saturating_sub(layer_numbers(self).saturating_mul(self.layers as u64));
+        let layer = sum(self.layer_tensors(0).iter().map(|tensor| product(&tensor.shape)));
+        let others = self.parameters().saturating_sub(layer.saturating_mul(self.layers as u64));
         let layers = self.layer_bytes(dtype).saturating_mul(self.layers as u64);
         others.saturating_mul(dtype.bytes()).saturating_add(layers)
     }
@@ -187,12 +188,12 @@ impl Config {
         sum(self.layer_tensors(0).iter().map(|tensor| tensor.bytes(dtype, self.weight_scales)))
     }
 
-    /// Bytes that one token of one sequence takes in the cache: a key and a value in every layer.
+    /// Bytes of the KV cache per token: a key and a value in every layer.
     pub fn kv_bytes_per_token(&self, dtype: Dtype) -> u64 {
         product(&[2, self.layers, self.kv_heads, self.head_dim]).saturating_mul(dtype.bytes())
     }
 
-    /// The parameters, or none if their bytes cannot be counted in 63 bits.
+    /// The number of parameters, or none if their f32 bytes do not fit 63 bits.
     pub(crate) fn checked_parameters(&self) -> Option<u64> {
         let ends = [self.embedding_tensor(), self.final_norm_tensor()].into_iter().chain(self.head_tensor());
         let layers = checked_count(&self.layer_tensors(0))?.checked_mul(self.layers as u64)?;
@@ -200,16 +201,12 @@ impl Config {
     }
 }
 
-fn layer_numbers(config: &Config) -> u64 {
-    sum(config.layer_tensors(0).iter().map(|tensor| product(&tensor.shape)))
-}
-
-/// A product of sizes, or the largest number.
+/// A saturating product.
 pub(crate) fn product(sizes: &[usize]) -> u64 {
     sizes.iter().fold(1, |all: u64, size| all.saturating_mul(*size as u64))
 }
 
-/// A sum, or the largest number.
+/// A saturating sum.
 pub(crate) fn sum(parts: impl IntoIterator<Item = u64>) -> u64 {
     parts.into_iter().fold(0, u64::saturating_add)
 }
@@ -221,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_tensors_of_every_preset_have_as_many_numbers_as_it_has_parameters() {
+    fn the_tensors_of_every_preset_add_up_to_its_parameters() {
         for config in Config::presets() {
             let tensors = config.tensors();
             let numbers: u64 = tensors.iter().map(|tensor| tensor.count() as u64).sum();
@@ -232,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_layer_has_the_names_that_checkpoints_have() {
+    fn a_layer_has_the_tensor_names_of_checkpoints() {
         let names = |preset: &str| -> Vec<String> {
             let tensors = Config::from_preset(preset).unwrap().layer_tensors(1);
             tensors.iter().map(|tensor| tensor.name.trim_start_matches("model.layers.1.").to_owned()).collect()
@@ -251,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tied_head_is_no_tensor() {
+    fn a_tied_head_is_not_a_tensor() {
         assert!(Config::from_preset("tiny").unwrap().head_tensor().is_none());
         let head = Config::from_preset("small").unwrap().head_tensor().unwrap();
         assert_eq!((head.name.as_str(), head.shape.as_slice()), ("lm_head.weight", [10_000, 768].as_slice()));

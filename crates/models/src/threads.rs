@@ -1,4 +1,4 @@
-//! Threads that stay where they are: one place for whoever computes on the host.
+//! Thread pools for computation on the host, pinned to processors.
 
 use std::sync::{Mutex, PoisonError};
 use std::{ops::Deref, thread::JoinHandle};
@@ -6,7 +6,7 @@ use std::{ops::Deref, thread::JoinHandle};
 use laptime_probe::stage;
 use rayon::{ThreadPool, ThreadPoolBuildError, ThreadPoolBuilder};
 
-/// A pool of threads that have ended when it is dropped, so that what they free is not charged to the next case.
+/// A thread pool that joins its threads when it is dropped, so the next case does not account for what they free.
 #[derive(Debug)]
 pub struct Threads {
     pool: Option<ThreadPool>,
@@ -23,19 +23,19 @@ impl Deref for Threads {
 
 impl Drop for Threads {
     fn drop(&mut self) {
-        // This ends the threads, each after the work it has.
+        // Ends the threads after their current work.
         drop(self.pool.take());
         for handle in self.handles.drain(..) {
-            // A thread that panicked has ended too.
+            // A panicked thread has ended too.
             let _ = handle.join();
         }
     }
 }
 
-/// Starts this many threads beside `callers` that work with them, named after `name` and their place.
+/// Starts threads that work with `callers` other threads, named after `name` and their index.
 ///
-/// Each is kept on a processor of its own behind those of the callers, as long as there are enough: a kernel may wake two
-/// threads on one processor and leave them there, so that both together run at the speed of one.
+/// If there are enough processors, each thread is pinned to one after those of the callers: the kernel may otherwise wake two
+/// threads on one processor and leave them there.
 pub fn start(threads: usize, callers: usize, name: &'static str) -> Result<Threads, ThreadPoolBuildError> {
     let _stage = stage!("start_threads", threads = threads + callers);
     let processors = processors();
@@ -58,7 +58,7 @@ pub fn start(threads: usize, callers: usize, name: &'static str) -> Result<Threa
     Ok(Threads { pool, handles: handles.into_inner().unwrap_or_else(PoisonError::into_inner) })
 }
 
-/// The processors that this thread may run on; none if that is not known.
+/// The processors that this thread may run on, or none if unknown.
 pub fn processors() -> Vec<usize> {
     #[cfg(target_os = "linux")]
     if let Ok(allowed) = rustix::thread::sched_getaffinity(None) {
@@ -67,7 +67,7 @@ pub fn processors() -> Vec<usize> {
     Vec::new()
 }
 
-/// Keeps this thread on one processor. Where that is refused it goes where the kernel puts it.
+/// Pins this thread to a processor, if that is allowed.
 fn stay_on(processor: usize) {
     #[cfg(target_os = "linux")]
     {
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn threads_are_named_and_numbered_behind_the_callers() {
+    fn threads_are_named_and_numbered_after_the_callers() {
         let pool = start(2, 1, "worker").unwrap();
         let names = pool.broadcast(|_| std::thread::current().name().map(str::to_owned));
         assert_eq!(names, [Some("worker 1".to_owned()), Some("worker 2".to_owned())]);
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     #[cfg(target_os = "linux")]
-    fn enough_processors_give_each_thread_its_own() {
+    fn threads_have_separate_processors_if_there_are_enough() {
         let allowed = processors();
         let count = allowed.len().min(8);
         let kept: Vec<Vec<usize>> = start(count, 0, "worker").unwrap().broadcast(|_| processors());

@@ -1,4 +1,4 @@
-//! Text as tokens: by the tokenizer of a model's folder, else byte by byte.
+//! Tokenizers: that of a model's folder, or else bytes.
 
 mod byte_pairs;
 
@@ -11,17 +11,17 @@ use serde_json::Value;
 use crate::folder::{open_file, read_json};
 use crate::{Config, ModelError, error::ensure, words::words};
 
-/// Turns text into tokens and back.
+/// Converts text to tokens and back.
 #[derive(Debug)]
 pub struct Tokenizer {
-    /// None where tokens are bytes.
+    /// None if tokens are bytes.
     file: Option<Box<File>>,
 }
 
 #[derive(Debug)]
 struct File {
     tokenizer: tokenizers::Tokenizer,
-    /// Tokens that stand for something else than text.
+    /// Tokens that are not text.
     special: HashSet<u32>,
     roles: HashMap<TokenRole, u32>,
 }
@@ -39,27 +39,25 @@ impl File {
 const BYTES: usize = 256;
 
 impl Tokenizer {
-    /// The tokenizer of a folder by its `tokenizer.json`, or by `vocab.json` and `merges.txt` as Qwen reads them, or bytes
-    /// if it has neither.
+    /// The tokenizer of a folder: `tokenizer.json`, else `vocab.json` with `merges.txt` in the format of Qwen, else bytes.
     pub fn open(folder: &Path, config: &Config) -> Result<Self, ModelError> {
         let path = folder.join("tokenizer.json");
-        if !path.exists() {
-            return match byte_pairs::is_there(folder) {
-                true => Ok(Self { file: Some(Box::new(File::new(byte_pairs::open(folder)?, folder)?)) }),
-                false => Self::bytes(config),
-            };
-        }
-        let text = open_file(&path, |path| small_file::read_bytes(path, small_file::LARGEST_SMALL_FILE))?;
-        match tokenizers::Tokenizer::from_bytes(text) {
-            Ok(tokenizer) => Ok(Self { file: Some(Box::new(File::new(tokenizer, folder)?)) }),
-            Err(error) => Err(ModelError::damaged(&path, format!("it is no tokenizer: {error}"))),
-        }
+        let tokenizer = if path.exists() {
+            let text = open_file(&path, |path| small_file::read_bytes(path, small_file::LARGEST_SMALL_FILE))?;
+            let damaged = |error| ModelError::damaged(&path, format!("invalid tokenizer: {error}"));
+            tokenizers::Tokenizer::from_bytes(text).map_err(damaged)?
+        } else if byte_pairs::is_there(folder) {
+            byte_pairs::open(folder)?
+        } else {
+            return Self::bytes(config);
+        };
+        Ok(Self { file: Some(Box::new(File::new(tokenizer, folder)?)) })
     }
 
-    /// Tokens are bytes. A vocabulary that is too small for them is refused.
+    /// Tokens that are bytes. Refuses a vocabulary with fewer than 256 tokens.
     pub fn bytes(config: &Config) -> Result<Self, ModelError> {
         let (name, vocab) = (&config.name, config.vocab);
-        ensure!(vocab >= BYTES, "`{name}` has {vocab} tokens, too few to be the {BYTES} bytes");
+        ensure!(vocab >= BYTES, "`{name}` has {vocab} tokens, too few for {BYTES} bytes");
         Ok(Self { file: None })
     }
 
@@ -68,24 +66,24 @@ impl Tokenizer {
         self.file.is_none()
     }
 
-    /// The tokens of a text, with those that the tokenizer puts around every text.
+    /// The tokens of a text, with those that the tokenizer adds at its ends.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, ModelError> {
         let Some(file) = &self.file else { return Ok(text.bytes().map(u32::from).collect()) };
         let encoded = file.tokenizer.encode_fast(text, true);
-        Ok(encoded.map_err(no_tokens)?.get_ids().to_vec())
+        Ok(encoded.map_err(not_encoded)?.get_ids().to_vec())
     }
 
-    /// The tokens of a text and nothing around them, each with the bytes of the text that it stands for.
+    /// The tokens of a text without added ones, each with its byte range in the text.
     pub fn encode_with_places(&self, text: &str) -> Result<Vec<(u32, Range<usize>)>, ModelError> {
         let Some(file) = &self.file else {
             return Ok(text.bytes().enumerate().map(|(at, byte)| (u32::from(byte), at..at + 1)).collect());
         };
-        let encoded = file.tokenizer.encode(text, false).map_err(no_tokens)?;
+        let encoded = file.tokenizer.encode(text, false).map_err(not_encoded)?;
         let places = encoded.get_offsets().iter().map(|(start, end)| *start..*end);
         Ok(encoded.get_ids().iter().copied().zip(places).collect())
     }
 
-    /// The token that is written so, if there is one.
+    /// The ID of a token by its text.
     pub fn id_of(&self, token: &str) -> Option<u32> {
         let Some(file) = &self.file else {
             return <[u8; 1]>::try_from(token.as_bytes()).ok().map(|[byte]| u32::from(byte));
@@ -93,35 +91,35 @@ impl Tokenizer {
         file.tokenizer.token_to_id(token)
     }
 
-    /// The text of one token, whatever it stands for.
+    /// The text of one token, special or not.
     pub fn text_of(&self, id: u32) -> Result<String, ModelError> {
         self.text(&[id], false)
     }
 
-    /// Whether a token stands for something else than text.
+    /// Whether a token is not text.
     pub fn is_special(&self, id: u32) -> bool {
         self.file.as_ref().is_some_and(|file| file.special.contains(&id))
     }
 
-    /// The token that a folder names for a role.
+    /// The token with a role.
     pub fn role(&self, role: TokenRole) -> Option<u32> {
         self.file.as_ref()?.roles.get(&role).copied()
     }
 
-    /// The text of tokens. Of bytes, what is no text is shown as a mark, and a token that is no byte by its number.
+    /// The text of tokens. Invalid UTF-8 becomes the replacement character, and tokens outside the bytes their number.
     pub fn decode(&self, ids: &[u32]) -> Result<String, ModelError> {
         self.text(ids, true)
     }
 
     fn text(&self, ids: &[u32], skips_special: bool) -> Result<String, ModelError> {
         let Some(file) = &self.file else { return Ok(bytes_as_text(ids)) };
-        let no_text = |error| ModelError::Refused(format!("the tokens cannot be made text: {error}"));
-        file.tokenizer.decode(ids, skips_special).map_err(no_text)
+        let not_decoded = |error| ModelError::Refused(format!("cannot decode the tokens: {error}"));
+        file.tokenizer.decode(ids, skips_special).map_err(not_decoded)
     }
 }
 
-fn no_tokens(error: tokenizers::Error) -> ModelError {
-    ModelError::Refused(format!("the text cannot be made tokens: {error}"))
+fn not_encoded(error: tokenizers::Error) -> ModelError {
+    ModelError::Refused(format!("cannot encode the text: {error}"))
 }
 
 fn bytes_as_text(ids: &[u32]) -> String {
@@ -136,20 +134,20 @@ fn bytes_as_text(ids: &[u32]) -> String {
 }
 
 words! {
-    /// What a token stands for, by the field that names it; in the order in which roles are looked for.
+    /// The role of a token, by the field that names it, in order of preference.
     pub enum TokenRole {
-        /// It fills what is left of a shorter sequence.
+        /// Pads shorter sequences.
         Padding = "pad_token",
-        /// It ends a sequence.
+        /// Ends a sequence.
         End = "eos_token",
-        /// It begins a sequence.
+        /// Begins a sequence.
         Begin = "bos_token",
-        /// It stands for what the vocabulary does not have.
+        /// Replaces text outside the vocabulary.
         Unknown = "unk_token",
     }
 }
 
-/// The tokens of each role that the `tokenizer_config.json` of a folder names; none if it has no such file.
+/// The tokens by role in the `tokenizer_config.json` of a folder, if it has one.
 fn roles(folder: &Path, id_of: impl Fn(&str) -> Option<u32>) -> Result<HashMap<TokenRole, u32>, ModelError> {
     let path = folder.join("tokenizer_config.json");
     if !path.exists() {
@@ -158,7 +156,7 @@ fn roles(folder: &Path, id_of: impl Fn(&str) -> Option<u32>) -> Result<HashMap<T
     let fields: Value = read_json(&path, "JSON")?;
     let token = |role: TokenRole| {
         let field = fields.get(role.word())?;
-        // Older files tell how a token is to be treated beside what it is.
+        // Older files have an object with the text and its properties.
         let text = field.as_str().or_else(|| field.get("content")?.as_str())?;
         Some((role, id_of(text)?))
     };
@@ -187,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_of_a_folder_is_obeyed() {
+    fn the_tokenizer_file_of_a_folder_is_used() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("tokenizer.json"), WORDS).unwrap();
         let tokenizer = Tokenizer::open(folder.path(), &tiny()).unwrap();
@@ -196,12 +194,12 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_file_and_too_few_tokens_are_refused() {
+    fn a_damaged_tokenizer_and_a_small_vocabulary_are_refused() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("tokenizer.json"), "{").unwrap();
         let error = Tokenizer::open(folder.path(), &tiny()).unwrap_err().to_string();
-        assert!(error.contains("it is no tokenizer"), "{error}");
+        assert!(error.contains("invalid tokenizer"), "{error}");
         let error = Tokenizer::bytes(&Config { vocab: 199, ..tiny() }).unwrap_err().to_string();
-        assert_eq!(error, "`tiny` has 199 tokens, too few to be the 256 bytes");
+        assert_eq!(error, "`tiny` has 199 tokens, too few for 256 bytes");
     }
 }

@@ -1,7 +1,7 @@
-//! A model that learns on a device: forward, backward and an update of every parameter, whatever the device.
+//! Training: forward, backward and AdamW updates on any device.
 //!
-//! Backward is written out block by block, so that its stages can be marked and its memory predicted. Tests compare it
-//! with candle's autograd.
+//! Backward is written out block by block, so its stages can be marked and its memory predicted. Tests compare it with
+//! candle's autograd.
 
 pub(crate) mod buffers;
 mod memory;
@@ -18,35 +18,34 @@ use crate::error::{ensure, fit};
 use crate::synthetic::{Fill, key};
 use crate::{Activation, Attention, Config, Done, Dtype, Marks, ModelError, TensorSpec, Tokens};
 
-/// How a trainer is made ready. Everything that a step needs is allocated for these sizes, once.
+/// Options of a trainer. All memory of a training step is allocated once, for these sizes.
 #[derive(Debug, Clone)]
 pub struct TrainOptions {
-    /// Number type of weights, activations, gradients and moments. Sums are added in f32.
+    /// The dtype of weights, activations, gradients and moments. Sums are accumulated in f32.
     pub dtype: Dtype,
-    /// How attention is computed.
+    /// The attention algorithm.
     pub attention: Attention,
     /// Sequences that run together.
     pub batch: usize,
-    /// Tokens of each sequence.
+    /// Tokens per sequence.
     pub tokens: usize,
-    /// Which stages are marked, and where.
+    /// Which stages are marked, and on which lane.
     pub marks: Marks,
-    /// How parameters are updated; none if they never are, and then there are no moments.
+    /// The optimizer. Without one, parameters are never updated and there are no moments.
     pub adamw: Option<AdamW>,
 }
 
 impl TrainOptions {
-    /// Options for a batch in a dtype, with defaults for the rest: naive attention, no marks, the defaults of AdamW.
+    /// Naive attention, no marks, and AdamW with its defaults.
     pub fn new(dtype: Dtype, batch: usize, tokens: usize) -> Self {
         let (marks, adamw) = (Marks::default(), Some(AdamW::default()));
         Self { dtype, attention: Attention::Naive, batch, tokens, marks, adamw }
     }
 
-    /// Refuses what no trainer can do: a configuration that makes no model, no tokens, more of them than the model has
-    /// positions, numbers too narrow for gradients.
+    /// Refuses invalid configurations, empty or too long batches, and unsupported models and dtypes.
     pub fn check(&self, config: &Config) -> Done {
         config.check()?;
-        ensure!(self.batch > 0 && self.tokens > 0, "a batch has at least one sequence of one token");
+        ensure!(self.batch > 0 && self.tokens > 0, "the batch is empty");
         fit(self.tokens, &config.name, config.context)?;
         let Config { activation, post_norms, zero_centred_norms, scaled_embedding, window, .. } = config;
         let has_gradients = *activation == Activation::Silu && window.is_none();
@@ -57,40 +56,32 @@ impl TrainOptions {
             config.family.word()
         );
         self.dtype.refuse_quantised("training")?;
-        match self.dtype {
-            Dtype::F16 => Err(ModelError::Refused(
-                "gradients in f16 vanish unless the loss is scaled: train in bf16 or f32".to_owned(),
-            )),
-            Dtype::F32 | Dtype::Bf16 | Dtype::Fp8 => Ok(()),
-        }
+        ensure!(self.dtype != Dtype::F16, "f16 gradients underflow without loss scaling: train in bf16 or f32");
+        Ok(())
     }
 
-    /// Refuses a batch that is not of these sizes, or that has ids beyond the vocabulary.
+    /// Refuses a batch of other sizes, and IDs outside the vocabulary.
     pub fn check_batch(&self, config: &Config, tokens: &Tokens, targets: &[u32]) -> Done {
         tokens.check(config)?;
         let (batch, length) = (tokens.batch, tokens.length());
-        if batch != self.batch || length != self.tokens {
-            let Self { batch: batches, tokens, .. } = self;
-            let reason =
-                format!("{batch} sequences of {length} tokens are not the {batches} of {tokens} of the trainer");
-            return Err(ModelError::Refused(reason));
-        }
+        let fits = batch == self.batch && length == self.tokens;
+        ensure!(fits, "expected {} sequences of {} tokens, got {batch} of {length}", self.batch, self.tokens);
         let (count, ids) = (targets.len(), tokens.ids.len());
-        ensure!(count == ids, "{count} targets are not one for each of {ids} tokens");
+        ensure!(count == ids, "expected a target for each of {ids} tokens, got {count}");
         Tokens { ids: targets.to_vec(), batch }.check(config)
     }
 }
 
-/// The settings of AdamW, under the names that `torch.optim.AdamW` gives them and with its defaults.
+/// The settings of AdamW, with the names and defaults of `torch.optim.AdamW`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct AdamW {
     /// The learning rate.
     pub lr: f64,
-    /// How much of the first and of the second moment is kept in a step.
+    /// The decay rates of both moments.
     pub betas: (f64, f64),
-    /// What is added to the root of the second moment.
+    /// Added to the root of the second moment.
     pub eps: f64,
-    /// The share of the learning rate by which parameters shrink in a step, apart from their gradients.
+    /// The weight decay, as a share of the learning rate.
     pub weight_decay: f64,
 }
 
@@ -102,54 +93,51 @@ impl Default for AdamW {
 
 /// A model with its weights, gradients and optimizer state on a device.
 ///
-/// [`Trainer::forward`], [`Trainer::backward`] and [`Trainer::update`] put work on the device and do not wait for it;
-/// [`Trainer::loss`] and reading tensors do. Memory of the device is allocated when
-/// a trainer is made, and not by these three.
+/// [`Trainer::forward`], [`Trainer::backward`] and [`Trainer::update`] enqueue work and allocate nothing; [`Trainer::loss`] and
+/// reading tensors wait for the device.
 ///
 /// The caller marks the three as the stages `forward`, `backward` and `optimizer`. Inside, at [`Depth::Layer`], forward
 /// marks `embed`, `layer` (with `layer = i`) around `attention` and `ffn`, `head` and `loss`; backward marks `head`,
-/// `layer` around `ffn` and `attention`, and `embed`; at [`Depth::Ops`] the operations too. At the end of each of the
-/// three, and at [`Depth::Layer`] of each layer, [`TrainMemory::record`] leaves the memory as values.
+/// `layer` around `ffn` and `attention`, and `embed`; [`Depth::Ops`] adds the operations. After each of the three, and at
+/// [`Depth::Layer`] after each layer, [`TrainMemory::record`] records the memory as values.
 ///
 /// [`Depth::Layer`]: laptime_trace::run::Depth::Layer
 /// [`Depth::Ops`]: laptime_trace::run::Depth::Ops
 pub trait Trainer {
-    /// What the model is.
+    /// The configuration of the model.
     fn config(&self) -> &Config;
 
-    /// How it was made ready.
+    /// The options it was created with.
     fn options(&self) -> &TrainOptions;
 
-    /// Runs a batch of the sizes that the options say and keeps what backward needs. The loss is the mean over all
-    /// positions of the cross-entropy between logits and targets, one for each token.
+    /// Runs a batch and keeps what backward needs. The loss is the mean cross-entropy over all positions, with a target for
+    /// each token.
     fn forward(&mut self, tokens: &Tokens, targets: &[u32]) -> Done;
 
-    /// Writes the gradient of the last forward's loss over the gradients of every parameter. It uses up what forward
-    /// kept: refused unless a forward was run since the last backward.
+    /// Computes the gradients of every parameter from what the last forward kept, which it consumes. Refused without a
+    /// forward since the last backward.
     fn backward(&mut self) -> Done;
 
-    /// Updates every parameter by AdamW and its gradient. Refused before the first backward, and of a trainer that was
-    /// made without an optimizer.
+    /// Updates every parameter. Refused before the first backward, and without an optimizer.
     fn update(&mut self) -> Done;
 
-    /// How many updates were made.
+    /// The number of updates.
     fn updates(&self) -> u64;
 
-    /// The loss of the last forward. Waits for the device; refused before the first forward.
+    /// The loss of the last forward. Waits for the device. Refused before the first forward.
     fn loss(&mut self) -> Result<f32, ModelError>;
 
-    /// The gradient of a tensor of the checkpoint, row by row, as the last backward left it. Waits for the device;
-    /// refused before the first backward.
+    /// The gradient of a tensor of the checkpoint. Waits for the device. Refused before the first backward.
     fn gradient(&mut self, tensor: &TensorSpec) -> Result<Vec<f32>, ModelError>;
 
-    /// A tensor of the checkpoint as it is now, row by row. Waits for the device.
+    /// The current value of a tensor of the checkpoint. Waits for the device.
     fn parameter(&mut self, tensor: &TensorSpec) -> Result<Vec<f32>, ModelError>;
 
-    /// What its memory holds now.
+    /// The memory in use.
     fn memory(&self) -> TrainMemory;
 }
 
-/// Random tokens and the targets of each: the token behind it, and of the last a random one too.
+/// Random tokens, and the next token of each as its target.
 pub fn random_batch(config: &Config, batch: usize, tokens: usize, seed: u64) -> Result<(Tokens, Vec<u32>), ModelError> {
     let too_many = || ModelError::Refused(format!("{batch} sequences of {tokens} tokens are too many"));
     let length = tokens.checked_add(1).ok_or_else(too_many)?;
@@ -175,9 +163,9 @@ mod tests {
     }
 
     #[test]
-    fn options_that_no_trainer_can_have_are_refused_in_words() {
-        assert_eq!(refusal(|options| options.batch = 0), "a batch has at least one sequence of one token");
-        assert_eq!(refusal(|options| options.tokens = 0), "a batch has at least one sequence of one token");
+    fn invalid_options_are_refused_with_the_reason() {
+        assert_eq!(refusal(|options| options.batch = 0), "the batch is empty");
+        assert_eq!(refusal(|options| options.tokens = 0), "the batch is empty");
         assert_eq!(refusal(|options| options.tokens = 513), "513 tokens do not fit: `tiny` has 512");
         assert!(refusal(|options| options.dtype = Dtype::F16).contains("train in bf16 or f32"));
     }
@@ -189,14 +177,14 @@ mod tests {
         let check = |tokens: &Tokens, targets: &[u32]| options.check_batch(&config, tokens, targets);
         assert!(check(&tokens, &[1, 2, 3, 4]).is_ok());
         let refusal = |tokens: &Tokens, targets: &[u32]| check(tokens, targets).unwrap_err().to_string();
-        assert_eq!(refusal(&tokens, &[1, 2, 3]), "3 targets are not one for each of 4 tokens");
-        assert_eq!(refusal(&tokens, &[1, 2, 3, 512]), "token 512 is beyond the 512 of `tiny`");
+        assert_eq!(refusal(&tokens, &[1, 2, 3]), "expected a target for each of 4 tokens, got 3");
+        assert_eq!(refusal(&tokens, &[1, 2, 3, 512]), "token 512 is outside the vocabulary of `tiny` (512)");
         let one = Tokens::one(vec![1, 2, 3, 4]);
-        assert_eq!(refusal(&one, &[0; 4]), "1 sequences of 4 tokens are not the 2 of 2 of the trainer");
+        assert_eq!(refusal(&one, &[0; 4]), "expected 2 sequences of 2 tokens, got 1 of 4");
     }
 
     #[test]
-    fn the_target_of_a_token_is_the_one_behind_it() {
+    fn the_target_of_a_token_is_the_next_one() {
         let config = Config::from_preset("tiny").unwrap();
         let (tokens, targets) = random_batch(&config, 3, 7, 1).unwrap();
         assert_eq!((tokens.batch, tokens.ids.len(), targets.len()), (3, 21, 21));
@@ -216,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_of_nothing_or_of_too_much_is_refused() {
+    fn empty_and_huge_batches_are_refused() {
         let config = Config::from_preset("tiny").unwrap();
         for (batch, tokens) in [(0, 5), (5, 0), (usize::MAX, 2), (1, usize::MAX), (1 << 30, 1 << 30)] {
             assert!(random_batch(&config, batch, tokens, 0).is_err(), "{batch} {tokens}");

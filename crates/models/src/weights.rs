@@ -1,17 +1,17 @@
-//! Where the weights of a model come from: a seed, or a folder.
+//! The weights of a model: synthetic from a seed, or from a folder.
 
-use std::{borrow::Cow, collections::HashMap, marker::PhantomData, path::Path};
+use std::{borrow::Cow, marker::PhantomData, path::Path};
 
 use rayon::prelude::*;
 
 use crate::cpu::{number::Number, vectors::vectorized};
-use crate::fp8::{Made, Quantised, is_quantised};
-use crate::numbers::{first_unusual, from_f32, read_into, to_f32};
+use crate::fp8::Quantised;
+use crate::numbers::{first_non_finite, from_f32, read_into, to_f32};
 use crate::synthetic::{Fill, fill};
 use crate::tensors::{TensorSpec, checked_count};
 use crate::{Config, Done, Dtype, Family, ModelError, folder::Folder};
 
-/// The weights of a model, before they are on a device; `C` is the configuration of the model.
+/// The weights of a model with configuration `C`, before they are on a device.
 #[derive(Debug)]
 pub struct WeightsOf<C> {
     source: Source,
@@ -23,25 +23,8 @@ pub type Weights = WeightsOf<Config>;
 
 #[derive(Debug)]
 enum Source {
-    Synthetic {
-        family: Family,
-        seed: u64,
-    },
+    Synthetic { family: Family, seed: u64 },
     Folder(Folder),
-    /// Weights of which some are quantised.
-    Quantised(Box<Source>, HashMap<String, Made>),
-}
-
-impl Source {
-    fn tensor(&self, spec: &TensorSpec) -> Result<TensorData<'_>, ModelError> {
-        match self {
-            Self::Synthetic { family, seed } => {
-                Ok(TensorData::Filled { fill: fill(*family, spec, *seed), count: spec.count() })
-            }
-            Self::Folder(folder) => folder.tensor(spec),
-            Self::Quantised(inner, made) => made.get(&spec.name).map_or_else(|| inner.tensor(spec), |it| Ok(it.data())),
-        }
-    }
 }
 
 /// A model with a checkpoint.
@@ -49,17 +32,17 @@ pub trait HasTensors {
     /// Every tensor of the checkpoint.
     fn all_tensors(&self) -> Vec<TensorSpec>;
 
-    /// Numbers in all its weights; none if their bytes cannot be counted in 63 bits.
+    /// The number of parameters, or none if their bytes do not fit 63 bits.
     fn checked_parameters(&self) -> Option<u64> {
         checked_count(&self.all_tensors())
     }
 
-    /// Numbers in all its weights, as far as they can be counted.
+    /// The number of parameters, saturating.
     fn parameters(&self) -> u64 {
         self.checked_parameters().unwrap_or(u64::MAX)
     }
 
-    /// Bytes of its weights in a number type, as a checkpoint has them.
+    /// Bytes of its weights in a dtype, as a checkpoint has them.
     fn weight_bytes(&self, dtype: Dtype) -> u64 {
         self.parameters().saturating_mul(dtype.bytes())
     }
@@ -82,25 +65,16 @@ impl<C> TensorSource for WeightsOf<C> {
 }
 
 impl Weights {
-    /// Weights by formula, from a seed.
+    /// Synthetic weights from a seed.
     pub fn synthetic(config: &Config, seed: u64) -> Self {
         Self::filled(config.family, seed)
     }
 
-    /// The weights of a folder, once they are seen to fit the model: every tensor is there, in shape, and of a type
-    /// that is known. Nothing is read but headers.
+    /// Opens the weights in a folder. Checks that every tensor is there with the right shape and a supported dtype. Reads
+    /// only headers.
     pub fn open(folder: &Path, config: &Config) -> Result<Self, ModelError> {
         config.check()?;
         Ok(Self::stored(Folder::open(folder, config)?))
-    }
-
-    /// The same weights with the matrices of all layers rounded to e4m3, as an FP8 checkpoint has them. In other dtypes
-    /// these are dequantised.
-    pub fn quantised(self, config: &Config) -> Result<Self, ModelError> {
-        let tensors = config.tensors().into_iter().filter(|spec| is_quantised(Dtype::Fp8, spec.role));
-        let make = |spec: TensorSpec| Ok((spec.name.clone(), Made::of(&self, &spec, config.weight_scales)?));
-        let made = tensors.map(make).collect::<Result<_, ModelError>>()?;
-        Ok(Self { source: Source::Quantised(Box::new(self.source), made), of: PhantomData })
     }
 }
 
@@ -113,64 +87,65 @@ impl<C> WeightsOf<C> {
         Self { source: Source::Folder(folder), of: PhantomData }
     }
 
-    /// Whether they are made by formula.
+    /// Whether they are synthetic.
     pub fn is_synthetic(&self) -> bool {
-        let mut source = &self.source;
-        while let Source::Quantised(inner, _) = source {
-            source = inner;
-        }
-        matches!(source, Source::Synthetic { .. })
+        matches!(self.source, Source::Synthetic { .. })
     }
 
     /// The numbers of a tensor, by its published name.
     pub fn tensor(&self, spec: &TensorSpec) -> Result<TensorData<'_>, ModelError> {
-        self.source.tensor(spec)
+        match &self.source {
+            Source::Synthetic { family, seed } => {
+                Ok(TensorData::Filled { fill: fill(*family, spec, *seed), count: spec.count() })
+            }
+            Source::Folder(folder) => folder.tensor(spec),
+        }
     }
 }
 
 impl<C: HasTensors> WeightsOf<C> {
-    /// Refuses weights that are no finite numbers, and names the first tensor with one. Reads all of them.
+    /// Refuses NaN and infinite weights, naming the first tensor that has one. Reads all weights.
     pub fn check_finite(&self, config: &C) -> Done {
         if self.is_synthetic() {
             return Ok(());
         }
-        let unusual = |spec: &TensorSpec| -> Done {
+        let check = |spec: &TensorSpec| -> Done {
             let found = match self.tensor(spec)? {
                 TensorData::Filled { .. } => None,
-                TensorData::Stored { dtype, bytes } => first_unusual(dtype, bytes),
-                TensorData::Quantised(quantised) => quantised.first_unusual(),
+                TensorData::Stored { dtype, bytes } => first_non_finite(dtype, bytes),
+                TensorData::Quantised(quantised) => quantised.first_non_finite(),
             };
             let Some((index, value)) = found else { return Ok(()) };
             let reason = format!("`{}` has {value} at {index}: the weights are not finite", spec.name);
             Err(ModelError::Refused(reason))
         };
-        config.all_tensors().par_iter().map(unusual).find_first(Result::is_err).unwrap_or(Ok(()))
+        config.all_tensors().par_iter().map(check).find_first(Result::is_err).unwrap_or(Ok(()))
     }
 }
 
-/// The numbers of a tensor, row by row.
+/// The numbers of a tensor, row-major.
 #[derive(Debug, Clone, Copy)]
 pub enum TensorData<'a> {
-    /// They are made by formula, where they are needed.
+    /// Synthetic, generated where they are needed.
     Filled {
         /// The formula.
         fill: Fill,
-        /// How many there are.
+        /// The number of elements.
         count: usize,
     },
-    /// They lie in a file, low byte first. The bytes may lie at any address.
+    /// In a file, little-endian and unaligned.
     Stored {
-        /// Their type.
+        /// Their dtype.
         dtype: Dtype,
-        /// The numbers.
+        /// Their bytes.
         bytes: &'a [u8],
     },
-    /// They are e4m3 with scales.
+    /// e4m3 with scales.
     Quantised(Quantised<'a>),
 }
 
 impl<'a> TensorData<'a> {
-    /// How many numbers there are.
+    /// The number of elements.
     pub fn count(&self) -> usize {
         match self {
             Self::Filled { count, .. } => *count,
@@ -179,7 +154,7 @@ impl<'a> TensorData<'a> {
         }
     }
 
-    /// Writes the numbers from an index on.
+    /// Reads numbers from an index on.
     pub(crate) fn read_at<T: Number>(&self, from: usize, to: &mut [T]) {
         match self {
             Self::Filled { fill, .. } => {
@@ -197,7 +172,7 @@ impl<'a> TensorData<'a> {
         }
     }
 
-    /// The numbers in 32 bits.
+    /// The numbers in f32.
     pub fn to_f32(&self) -> Vec<f32> {
         match self {
             Self::Filled { fill, count } => fill.numbers(*count),
@@ -208,7 +183,7 @@ impl<'a> TensorData<'a> {
         }
     }
 
-    /// The numbers in a type, as bytes, low byte first; those of a file as they are where the type is the same.
+    /// The numbers as little-endian bytes of a dtype. Borrowed from a file that has this dtype.
     pub fn to_bytes(&self, dtype: Dtype) -> Cow<'a, [u8]> {
         match self {
             Self::Stored { dtype: stored, bytes } if *stored == dtype => Cow::Borrowed(bytes),
@@ -222,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn synthetic_numbers_in_fewer_bits_are_the_nearest_to_those_of_32() {
+    fn synthetic_bf16_numbers_are_rounded_f32_ones() {
         let config = Config::from_preset("tiny").unwrap();
         let weights = Weights::synthetic(&config, 1);
         let spec = &config.layer_tensors(0)[1];

@@ -1,8 +1,8 @@
-//! Enums whose variants have a word each: users give it, and results and messages show it.
+//! Enums with a word for each variant, as users write it and results show it.
 
 use crate::ModelError;
 
-/// Declares an enum with a word for each variant; with a noun for messages, it is also parsed.
+/// Declares an enum with a word for each variant. With a noun for messages, it implements `FromStr`.
 macro_rules! words {
     (
         $(#[$attribute:meta])*
@@ -47,7 +47,7 @@ macro_rules! words {
 
 pub(crate) use words;
 
-/// The place of a word among others, in any case and with `-` for `_`.
+/// The index of a word, in any case and with `-` for `_`.
 pub fn position(words: &[&str], text: &str, noun: &str) -> Result<usize, ModelError> {
     let plain = |word: &str| word.to_ascii_lowercase().replace('_', "-");
     let found = words.iter().position(|word| plain(word) == plain(text));

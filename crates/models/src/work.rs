@@ -1,47 +1,46 @@
-//! What a pass has to do: operations, and bytes that cannot be left out, counted by the definition that computes
-//! (`decoder/count.rs`).
+//! The work of a pass: FLOPs and the bytes it must move, counted by `decoder/count.rs`.
 //!
-//! A multiplication and an addition are two operations; norms, rotation, softmax and activations are not counted, as is
-//! usual. Weights are read once per pass, and only those rows of the embedding that belong to the tokens. Keys and values of earlier passes
-//! are read and those of this pass are written. Activations are not counted: a perfect pass would keep them on the chip.
+//! A multiply-add is two FLOPs. Norms, RoPE, softmax and activation functions are not counted, as usual. Weights are read
+//! once per pass, and only the embeddings of the tokens. Keys and values of earlier positions are read, those of this pass are
+//! written. Activations are not counted: a perfect pass would keep them on the chip.
 
 use laptime_trace::run::{Traffic, Work};
 
 use crate::{Attention, Config, Dtype, decoder::count::PassCount, tensors::product, words::words};
 
 words! {
-    /// A stage of a pass, by the name that it is marked with.
+    /// A stage of a pass, by the name of its mark.
     pub enum Stage {
-        /// Rows of the embedding.
+        /// The embedding.
         Embed = "embed",
-        /// The projections to queries, keys and values of all layers, with their norms.
+        /// The query, key and value projections of all layers, with their norms.
         Qkv = "qkv",
-        /// Scores, and the values weighted by them.
+        /// Scores, and the weighted sums of values.
         Attention = "attention",
-        /// The projection behind attention.
+        /// The output projection of attention.
         OProj = "output",
-        /// The feed-forward parts, with their norms.
+        /// The FFNs, with their norms.
         Ffn = "ffn",
-        /// The last norm and the logits.
+        /// The final norm and the logits.
         Head = "head",
     }
 }
 
-/// What a stage has to do, all layers together.
+/// The work of a stage in all layers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct StageWork {
-    /// Floating-point operations.
+    /// FLOPs.
     pub flops: u64,
-    /// Bytes of weights that are read.
+    /// Bytes of weights read.
     pub weight_bytes: u64,
-    /// Bytes of keys and values that are read.
+    /// Bytes of keys and values read.
     pub kv_read: u64,
-    /// Bytes of keys and values that are written.
+    /// Bytes of keys and values written.
     pub kv_written: u64,
 }
 
 impl StageWork {
-    /// What two of them have to do together.
+    /// The sum of two.
     pub fn plus(self, other: Self) -> Self {
         Self {
             flops: self.flops.saturating_add(other.flops),
@@ -51,7 +50,7 @@ impl StageWork {
         }
     }
 
-    /// As results keep it.
+    /// In the form of results.
     pub fn work(self, dtype: Dtype) -> Work {
         Work {
             flops: self.flops,
@@ -61,13 +60,13 @@ impl StageWork {
         }
     }
 
-    /// Bytes that are read: weights, keys and values.
+    /// Bytes read: weights, keys and values.
     pub fn bytes_read(self) -> u64 {
         self.weight_bytes.saturating_add(self.kv_read)
     }
 }
 
-/// What a pass has to do, by stage.
+/// The work of a pass, by stage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PassWork {
     dtype: Dtype,
@@ -79,27 +78,27 @@ impl PassWork {
         Self { dtype, stages }
     }
 
-    /// What one stage has to do.
+    /// The work of a stage.
     pub fn stage(&self, stage: Stage) -> StageWork {
         self.stages[stage as usize]
     }
 
-    /// What all of them have to do.
+    /// The work of all stages.
     pub fn total(&self) -> StageWork {
         self.stages.into_iter().fold(StageWork::default(), StageWork::plus)
     }
 
-    /// The work of a stage, as results keep it.
+    /// The work of a stage in the form of results.
     pub fn work_of(&self, stage: Stage) -> Work {
         self.stage(stage).work(self.dtype)
     }
 
-    /// The work of the pass, as results keep it.
+    /// The work of the pass in the form of results.
     pub fn work(&self) -> Work {
         self.total().work(self.dtype)
     }
 
-    /// The same pass with attention over this many pairs of a head in place of all.
+    /// The same pass with attention over this many pairs per head.
     pub fn with_pairs(&self, config: &Config, batch: usize, pairs: u64) -> Self {
         let of_pair = product(&[4, config.layers, batch, config.heads, config.head_dim]);
         let flops = of_pair.saturating_mul(pairs);
@@ -108,22 +107,22 @@ impl PassWork {
         work
     }
 
-    /// What several passes have to do together.
+    /// The sum of two passes.
     pub fn plus(&self, other: &Self) -> Self {
         let stages = std::array::from_fn(|stage| self.stages[stage].plus(other.stages[stage]));
         Self { dtype: self.dtype, stages }
     }
 }
 
-/// The sizes of a pass, by which it is counted.
+/// The sizes of a pass.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pass {
     pub batch: usize,
     pub tokens: usize,
     pub start: usize,
-    /// Positions of a sequence whose logits are computed; without any there is no head.
+    /// Positions per sequence with logits; 0 for no head.
     pub logits: usize,
-    /// Whether keys and values go to a cache.
+    /// Whether keys and values are cached.
     pub is_cached: bool,
     pub attention: Attention,
 }
@@ -134,7 +133,7 @@ impl Config {
         self.pass_work(Pass { batch, tokens, start: 0, logits: tokens, is_cached: false, attention }, dtype)
     }
 
-    /// The work of [`prefill`](crate::Decoder::prefill) behind `start` positions: logits of the last position alone.
+    /// The work of [`prefill`](crate::Decoder::prefill) after `start` positions.
     pub fn prefill_work(
         &self,
         batch: usize,
@@ -146,8 +145,7 @@ impl Config {
         self.pass_work(Pass { batch, tokens, start, logits: 1, is_cached: true, attention }, dtype)
     }
 
-    /// The work of [`step`](crate::Decoder::step) behind `position` positions. One query sees every key, however
-    /// attention is computed.
+    /// The work of [`step`](crate::Decoder::step) after `position` positions. One query sees every key in any algorithm.
     pub fn step_work(&self, batch: usize, position: usize, dtype: Dtype) -> PassWork {
         self.prefill_work(batch, 1, position, Attention::Dense, dtype)
     }
@@ -158,26 +156,22 @@ impl Config {
 }
 
 impl Pass {
-    /// Pairs of a query and a key that are computed in a head: all by naive attention, as CS336 assignment 2 counts them, and
-    /// only those that a query may see by a fused one.
+    /// Pairs of queries and keys computed per head: all for naive attention, as in CS336 assignment 2, and only visible ones for
+    /// fused attention.
     pub fn pairs(&self, window: Option<usize>) -> u64 {
         let (tokens, start) = (self.tokens as u64, self.start as u64);
-        let triangle = |side: u64| saturate(u128::from(side) * (u128::from(side) + 1) / 2);
+        let triangle = |side: u64| (u128::from(side) * (u128::from(side) + 1) / 2).try_into().unwrap_or(u64::MAX);
         match (self.attention, window.map(|window| window as u64)) {
             (Attention::Naive, _) => tokens.saturating_mul(start.saturating_add(tokens)),
             (Attention::Dense, None) => tokens.saturating_mul(start).saturating_add(triangle(tokens)),
             (Attention::Dense, Some(window)) => {
-                // Queries that do not fill the window see one key more each.
+                // Each query that does not fill the window sees one key more than the previous one.
                 let growing = window.saturating_sub(start.saturating_add(1)).min(tokens);
                 let grown = growing.saturating_mul(start).saturating_add(triangle(growing));
                 (tokens - growing).saturating_mul(window).saturating_add(grown)
             }
         }
     }
-}
-
-fn saturate(number: u128) -> u64 {
-    u64::try_from(number).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
@@ -187,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_forward_pass_of_the_course_has_the_operations_of_its_formula() {
+    fn forward_flops_of_cs336_models_match_the_formula() {
         for config in Config::presets().into_iter().filter(|config| config.family == crate::Family::Course) {
             let (b, n) = (4_u64, 512_u64);
             let [d, ffn, layers, vocab] =
@@ -229,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn pairs_that_are_left_out_are_no_work() {
+    fn dropped_pairs_are_not_counted() {
         let config = Config::from_preset("tiny").unwrap();
         let dense = config.forward_work(3, 8, Attention::Dense, Dtype::F32);
         assert_eq!(dense.with_pairs(&config, 3, 36), dense);
@@ -239,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prefill_makes_the_logits_of_one_position() {
+    fn prefill_computes_logits_of_one_position() {
         let config = Config::from_preset("tiny").unwrap();
         let head = |work: PassWork| work.stage(Stage::Head).flops;
         assert_eq!(head(config.prefill_work(3, 10, 0, Attention::Dense, Dtype::F32)), 2 * 3 * 64 * 512);
@@ -247,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_layer_with_a_window_computes_and_reads_what_its_queries_see() {
+    fn a_layer_with_a_window_computes_and_reads_visible_keys() {
         let config = Config::from_preset("tiny-gemma3").unwrap();
         let (window, a_pair) = (32, 4 * 4 * 16);
         for (tokens, start) in [(8, 0), (1, 31), (1, 32), (40, 0), (40, 20), (5, 200)] {
@@ -277,7 +271,7 @@ mod tests {
         }
 
         #[test]
-        fn sizes_beyond_all_measure_saturate(batch in any::<usize>(), tokens in any::<usize>(), start in any::<usize>()) {
+        fn huge_sizes_saturate(batch in any::<usize>(), tokens in any::<usize>(), start in any::<usize>()) {
             let config = Config::from_preset("Qwen3-8B").unwrap();
             let total = config.prefill_work(batch, tokens, start, Attention::Naive, Dtype::F32).total();
             prop_assert!(total.weight_bytes > 0);

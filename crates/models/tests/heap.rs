@@ -83,7 +83,7 @@ fn main() {
             Pass::Cached,
             None,
         );
-        streamed_layers_use_what_was_predicted(dtype);
+        offloaded_layers_use_the_predicted_memory(dtype);
     }
     for dtype in [Dtype::F32, Dtype::Bf16] {
         for attention in [Attention::Naive, Attention::Dense] {
@@ -91,7 +91,7 @@ fn main() {
         }
         a_fuser_uses_what_was_predicted(dtype);
         speech_uses_what_was_predicted(dtype);
-        streamed_voices_use_what_was_predicted(dtype);
+        offloaded_voices_use_the_predicted_memory(dtype);
     }
 }
 
@@ -104,7 +104,7 @@ const STREAMED: [(StreamMode, usize); 6] = [
     (StreamMode::Batched, 2),
 ];
 
-fn streamed_layers_use_what_was_predicted(dtype: Dtype) {
+fn offloaded_layers_use_the_predicted_memory(dtype: Dtype) {
     let home = tempfile::tempdir().unwrap();
     for (mode, resident) in STREAMED {
         let offload = Offload { clear_every: Some(5), ..Offload::new(mode, resident, home.path()) };
@@ -115,7 +115,7 @@ fn streamed_layers_use_what_was_predicted(dtype: Dtype) {
     }
 }
 
-fn streamed_voices_use_what_was_predicted(dtype: Dtype) {
+fn offloaded_voices_use_the_predicted_memory(dtype: Dtype) {
     let home = tempfile::tempdir().unwrap();
     a_voice_uses_what_was_predicted(dtype, None);
     for (mode, resident) in STREAMED.into_iter().filter(|(_, resident)| *resident > 0) {

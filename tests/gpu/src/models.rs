@@ -1,6 +1,8 @@
 //! The models on a GPU, compared with the fixtures and with the CPU.
 
 mod c2c;
+#[path = "../../../crates/models/tests/all/common/e4m3.rs"]
+mod e4m3;
 mod fixture;
 mod fp8;
 mod learn;

@@ -1,21 +1,23 @@
-//! A mask that says block by block what is kept.
+//! Block masks of sparse attention.
 
 use std::sync::Arc;
+
+use serde_json::Value;
 
 /// Rows and columns of a block of the built-in mask.
 const BLOCK: usize = 64;
 
-/// Blocks before a block of queries that the built-in mask keeps.
+/// The distance in blocks that the built-in mask keeps.
 const NEAR: usize = 3;
 
-/// The built-in mask keeps one block out of this many.
+/// The built-in mask keeps every this many columns of blocks.
 const EVERY: usize = 8;
 
-/// What the built-in mask keeps, in words.
+/// A description of the built-in mask.
 pub const BUILT_IN_MASK: &str =
     "blocks of 64: its own, the three before and after it, and every eighth from the first on";
 
-/// Blocks of pairs that are kept: as many rows of blocks as columns.
+/// A square matrix of blocks that are kept or not.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BlockMask {
     side: usize,
@@ -23,27 +25,21 @@ pub struct BlockMask {
 }
 
 impl BlockMask {
-    /// Reads a mask, or says why a text is none: one line per row of `0` and `1`, with or without spaces or commas between them, or the same as JSON:
-    /// a list of lists of 0 and 1 or of false and true.
+    /// Parses a mask: a line per row of `0` and `1`, with optional spaces or commas, or JSON: a list of lists of 0 and 1 or of
+    /// booleans.
     pub fn parse(text: &str) -> Result<Self, String> {
-        match text.trim_start().starts_with('[') {
-            true => Self::of_rows(json_rows(text)?),
-            false => Self::of_rows(text_rows(text)?),
-        }
-    }
-
-    fn of_rows(rows: Vec<Vec<bool>>) -> Result<Self, String> {
+        let rows = if text.trim_start().starts_with('[') { json_rows(text)? } else { text_rows(text)? };
         let side = rows.len();
         if side == 0 {
-            return Err("a mask has at least one row".to_owned());
+            return Err("the mask is empty".to_owned());
         }
         if let Some((at, row)) = rows.iter().enumerate().find(|(_, row)| row.len() != side) {
-            return Err(format!("row {} has {} blocks, and there are {side} rows", at + 1, row.len()));
+            return Err(format!("row {} has {} blocks, expected {side}", at + 1, row.len()));
         }
         Ok(Self { side, kept: rows.concat().into() })
     }
 
-    /// The mask for a length that nobody gave one for: see [`BUILT_IN_MASK`].
+    /// The default mask for a length: see [`BUILT_IN_MASK`].
     pub fn built_in(length: usize) -> Self {
         let side = length.div_ceil(BLOCK).max(1);
         let kept = |row: usize, column: usize| row.abs_diff(column) <= NEAR || column.is_multiple_of(EVERY);
@@ -51,22 +47,22 @@ impl BlockMask {
         Self { side, kept: all.collect() }
     }
 
-    /// Rows of blocks, and columns.
+    /// The number of rows and columns of blocks.
     pub fn side(&self) -> usize {
         self.side
     }
 
-    /// Rows and columns of a block at this length; none if the length is no multiple of the side.
+    /// The side of a block at this length, or none if the length is not a multiple of the number of blocks.
     pub fn block(&self, length: usize) -> Option<usize> {
         length.is_multiple_of(self.side).then(|| length / self.side).filter(|&block| block > 0)
     }
 
-    /// Rows and columns of a block of the built-in mask, whose last block may be smaller.
+    /// The side of a block of the built-in mask. Its last block may be smaller.
     pub(super) const fn built_in_block() -> usize {
         BLOCK
     }
 
-    /// Whether a block is kept; what is beyond the mask is not.
+    /// Whether a block is kept. Blocks outside the mask are not.
     pub fn keeps(&self, row: usize, column: usize) -> bool {
         column < self.side && self.kept.get(row.saturating_mul(self.side).saturating_add(column)) == Some(&true)
     }
@@ -77,7 +73,7 @@ fn text_rows(text: &str) -> Result<Vec<Vec<bool>>, String> {
     let block = |(at, letter): (usize, char)| match letter {
         '0' => Ok(false),
         '1' => Ok(true),
-        other => Err(format!("line {}: `{other}` is no 0 and no 1", at + 1)),
+        other => Err(format!("line {}: `{other}` is neither 0 nor 1", at + 1)),
     };
     let row = |(at, line): (usize, &str)| {
         let letters = line.chars().filter(|letter| !letter.is_whitespace() && *letter != ',');
@@ -86,21 +82,13 @@ fn text_rows(text: &str) -> Result<Vec<Vec<bool>>, String> {
     lines.map(row).collect()
 }
 
-#[derive(serde::Deserialize)]
-#[serde(untagged)]
-enum JsonBlock {
-    Number(f64),
-    Yes(bool),
-}
-
 fn json_rows(text: &str) -> Result<Vec<Vec<bool>>, String> {
-    let rows: Result<Vec<Vec<JsonBlock>>, _> = serde_json::from_str(text);
-    let rows = rows.map_err(|error| format!("no list of lists of 0 and 1: {error}"))?;
-    let block = |block: JsonBlock| match block {
-        JsonBlock::Yes(yes) => Ok(yes),
-        JsonBlock::Number(0.0) => Ok(false),
-        JsonBlock::Number(1.0) => Ok(true),
-        JsonBlock::Number(other) => Err(format!("`{other}` is no 0 and no 1")),
+    let rows: Result<Vec<Vec<Value>>, _> = serde_json::from_str(text);
+    let rows = rows.map_err(|error| format!("expected a list of lists of 0 and 1: {error}"))?;
+    let block = |block: Value| match block.as_bool().map(f64::from).or(block.as_f64()) {
+        Some(0.0) => Ok(false),
+        Some(1.0) => Ok(true),
+        _ => Err(format!("`{block}` is neither 0 nor 1")),
     };
     rows.into_iter().map(|row| row.into_iter().map(block).collect()).collect()
 }
@@ -111,7 +99,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_mask_is_read_from_lines_and_from_json() {
+    fn masks_are_parsed_from_lines_and_json() {
         let mask = BlockMask::parse("10\n\n1 1\n").unwrap();
         assert_eq!(mask, BlockMask::parse("[[1, 0], [true, 1.0]]").unwrap());
         assert_eq!(mask, BlockMask::parse("1,0\n1,1").unwrap());
@@ -122,23 +110,23 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_mask_is_refused() {
+    fn invalid_masks_are_refused() {
         let refusal = |text: &str| BlockMask::parse(text).unwrap_err().to_string();
-        assert_eq!(refusal("10\n1"), "row 2 has 1 blocks, and there are 2 rows");
-        assert_eq!(refusal("10\n1x"), "line 2: `x` is no 0 and no 1");
-        assert_eq!(refusal(" \n"), "a mask has at least one row");
-        assert_eq!(refusal("[[0.5]]"), "`0.5` is no 0 and no 1");
-        assert!(refusal("[[1, 0]").starts_with("no list of lists of 0 and 1: "));
+        assert_eq!(refusal("10\n1"), "row 2 has 1 blocks, expected 2");
+        assert_eq!(refusal("10\n1x"), "line 2: `x` is neither 0 nor 1");
+        assert_eq!(refusal(" \n"), "the mask is empty");
+        assert_eq!(refusal("[[0.5]]"), "`0.5` is neither 0 nor 1");
+        assert!(refusal("[[1, 0]").starts_with("expected a list of lists of 0 and 1: "));
     }
 
     #[test]
-    fn a_block_is_the_length_over_the_rows() {
+    fn the_side_of_a_block_is_length_over_rows() {
         let mask = BlockMask::parse("10\n11").unwrap();
         assert_eq!([mask.block(128), mask.block(7), mask.block(0)], [Some(64), None, None]);
     }
 
     #[test]
-    fn the_built_in_mask_keeps_what_is_near_and_every_eighth() {
+    fn the_built_in_mask_keeps_near_blocks_and_every_eighth() {
         let mask = BlockMask::built_in(64 * 40 - 1);
         assert_eq!(mask.side(), 40);
         let kept: Vec<usize> = (0..40).filter(|&column| mask.keeps(20, column)).collect();

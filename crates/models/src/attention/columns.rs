@@ -1,16 +1,16 @@
-//! Columns of a block of queries that are gathered one by one, with the rows that keep them.
+//! The gathered columns of a block of queries, with the rows that keep them.
 
 use std::ops::Range;
 
 use super::{Pattern, Random, Rule, SHARED_ROWS, kept::Blocks};
 
-/// Rows of a word of bits.
+/// Rows per word of bits.
 const WORD: usize = 64;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Entry {
     pub column: u32,
-    /// Which 64 rows of the block.
+    /// The index of 64 rows in the block.
     pub word: u32,
     pub bits: u64,
 }
@@ -18,13 +18,13 @@ pub struct Entry {
 #[derive(Debug, Default)]
 pub struct Gathering {
     entries: Vec<Entry>,
-    /// Columns of single rows: the column, and 16 bits of the row.
+    /// Columns of single rows: the column, then 16 bits for the row.
     single: Vec<u64>,
     drawn: Vec<u32>,
 }
 
 impl Gathering {
-    /// Gathers the random columns of a pattern that its rule does not keep.
+    /// Gathers the random columns of a pattern, unless its rule keeps them.
     pub fn draw(&mut self, pattern: &Pattern, length: usize, rows: Range<usize>) {
         let (rule, mut drawn) = (pattern.rule(), std::mem::take(&mut self.drawn));
         let step = match pattern.shared {
@@ -33,7 +33,7 @@ impl Gathering {
         };
         let mut row = rows.start;
         while row < rows.end {
-            // The rows of a draw may have begun in the block before.
+            // The rows of a draw may start in the previous block.
             let end = (row / step * step + step).min(rows.end);
             pattern.random_columns(length, row, &mut drawn);
             for &column in &drawn {
@@ -54,7 +54,7 @@ impl Gathering {
         }
     }
 
-    /// Adds a column for those of the rows that may see it and whose rule does not keep it.
+    /// Adds a column for the rows that may see it, unless their rule keeps it.
     fn add_rows(&mut self, rule: Rule, column: u32, rows: Range<usize>, first: usize) {
         let at = column as usize;
         let (half, global) = (rule.half_window.map_or(usize::MAX, |half| half as usize), rule.global as usize);
@@ -62,16 +62,16 @@ impl Gathering {
             return;
         }
         let from = if rule.is_causal { rows.start.max(at) } else { rows.start }.max(global);
-        // Before the window and behind it.
+        // Before and after the window.
         self.add(column, from..rows.end.min(at.saturating_sub(half)), first);
         self.add(column, from.max(at.saturating_add(half).saturating_add(1))..rows.end, first);
     }
 
-    /// Gathers the columns of a tile that a mask keeps, row by row of blocks.
+    /// Gathers the columns of a tile that a mask keeps.
     pub fn mask(&mut self, blocks: &Blocks, rule: Rule, rows: Range<usize>, columns: Range<usize>) {
         let mut row = rows.start;
         while row < rows.end {
-            let end = ends_with_block(row, blocks.block).min(rows.end);
+            let end = (row / blocks.block).saturating_add(1).saturating_mul(blocks.block).min(rows.end);
             for column in columns.clone().filter(|&column| blocks.keeps(row, column)) {
                 let from = if rule.is_causal { row.max(column) } else { row };
                 self.add(column as u32, from..end, rows.start);
@@ -91,9 +91,9 @@ impl Gathering {
         }
     }
 
-    /// What was gathered, in the order of the columns; nothing is left. A column may come several times.
+    /// Takes the gathered columns in order. A column may occur several times.
     pub fn take(&mut self) -> impl Iterator<Item = Entry> {
-        // Plain numbers are sorted faster.
+        // Sorting integers is faster.
         self.single.sort_unstable();
         let single = |packed: u64| {
             let row = (packed & 0xffff) as usize;
@@ -105,8 +105,7 @@ impl Gathering {
 }
 
 impl Blocks {
-    /// How many blocks of the mask rows and columns touch, and how many of them it keeps. What no row may see counts
-    /// neither way.
+    /// The number of kept blocks, and of all blocks, that rows and columns touch. Blocks that no row may see do not count.
     pub fn count(&self, rule: Rule, rows: Range<usize>, columns: Range<usize>) -> (usize, usize) {
         let touched = |range: Range<usize>| range.start / self.block..(range.end - 1) / self.block + 1;
         let (mut kept, mut all) = (0, 0);
@@ -118,8 +117,4 @@ impl Blocks {
         }
         (kept, all)
     }
-}
-
-fn ends_with_block(row: usize, block: usize) -> usize {
-    (row / block).saturating_add(1).saturating_mul(block)
 }

@@ -1,16 +1,15 @@
-//! Attention on the CPU: inputs by formula, in memory, and what comes out of them.
+//! Attention on the CPU over synthetic inputs.
 
 use super::{AttentionSizes, Input, Layout, Sampled, Synthetic, Tiling};
-use crate::cpu::attention::{Heads, Inputs, Span, Strides, naive};
+use crate::cpu::attention::{Attention, Heads, Inputs, Span, Strides};
 use crate::cpu::memory::{SMALL_BYTES, blocks_bytes};
 use crate::cpu::{blocks, cache::zeros, crew::Crew, number::Number, tiles::LANES};
 use crate::{Dtype, Marks, ModelError, dtype::typed, tensors::sum};
 
-/// Queries and keys that the CPU works on together.
+/// The tiling of the CPU.
 pub const CPU_TILING: Tiling = Tiling { rows: LANES as u32, keys: 64 };
 
-/// Bytes of the heap that attention needs at most: inputs, result, what threads work in, and the scores if they are
-/// stored. A layout comes on top.
+/// The most heap bytes of attention: inputs, output, workspaces, and the scores if they are stored. A layout comes on top.
 pub fn needed_bytes(sizes: &AttentionSizes, dtype: Dtype, threads: usize, stores_scores: bool) -> u64 {
     let scores = if stores_scores { sizes.scores().saturating_mul(dtype.bytes()) } else { 0 };
     let blocks = blocks::thread_bytes(sizes.head_dim);
@@ -20,17 +19,17 @@ pub fn needed_bytes(sizes: &AttentionSizes, dtype: Dtype, threads: usize, stores
 
 /// Attention on the CPU over synthetic inputs.
 pub trait CpuAttention: Send + Sync {
-    /// Attends to what a layout of [`CPU_TILING`] keeps.
+    /// Attends to the pairs of a layout of [`CPU_TILING`].
     fn attend(&mut self, marks: &Marks, layout: &Layout);
 
-    /// Attends to everything, or all that causality allows, with the scores stored.
+    /// Attends to all keys, or those that causality allows, with stored scores.
     fn attend_naive(&mut self, marks: &Marks, is_causal: bool);
 
-    /// A row of the result.
+    /// A row of the output.
     fn row(&self, at: Sampled) -> Vec<f32>;
 }
 
-/// Makes the inputs; `stores_scores` allocates the memory for [`CpuAttention::attend_naive`].
+/// Generates the inputs. `stores_scores` allocates the memory for [`CpuAttention::attend_naive`].
 pub fn cpu_attention(
     inputs: &Synthetic,
     threads: usize,
@@ -54,17 +53,17 @@ impl<T: Number> Of<T> {
     fn new(inputs: &Synthetic, crew: Crew, stores_scores: bool) -> Result<Self, ModelError> {
         let sizes = inputs.sizes;
         let count = |numbers: u64| usize::try_from(numbers).unwrap_or(usize::MAX);
-        let made = |input: Input, numbers: u64| {
-            let (fill, mut made) = (inputs.fill(input), zeros::<T>(count(numbers))?);
-            made.iter_mut().enumerate().for_each(|(at, number)| *number = T::narrow(fill.at(at as u64)));
-            Ok::<_, ModelError>(made)
+        let generate = |input: Input, count_of: u64| {
+            let (fill, mut numbers) = (inputs.fill(input), zeros::<T>(count(count_of))?);
+            numbers.iter_mut().enumerate().for_each(|(at, number)| *number = T::narrow(fill.at(at as u64)));
+            Ok::<_, ModelError>(numbers)
         };
         Ok(Self {
             crew,
             sizes,
-            queries: made(Input::Queries, sizes.query_numbers())?,
-            keys: made(Input::Keys, sizes.key_numbers())?,
-            values: made(Input::Values, sizes.key_numbers())?,
+            queries: generate(Input::Queries, sizes.query_numbers())?,
+            keys: generate(Input::Keys, sizes.key_numbers())?,
+            values: generate(Input::Values, sizes.key_numbers())?,
             scores: zeros(if stores_scores { count(sizes.scores()) } else { 0 })?,
             out: zeros(count(sizes.query_numbers()))?,
         })
@@ -85,27 +84,30 @@ impl<T: Number> Of<T> {
         Strides::by_token(length, heads, head_dim)
     }
 
-    fn with(&mut self, run: impl FnOnce(&Crew, &Inputs<'_, T>, &mut [T], (&mut [T], Strides))) {
+    fn run(&mut self, marks: &Marks, is_causal: bool, layout: Option<&Layout>) {
         let (of_queries, of_keys) = (self.strides(self.sizes.heads), self.strides(self.sizes.kv_heads));
-        let out_strides = self.out_strides();
+        let (span, out_strides) = (self.span(is_causal), self.out_strides());
         let inputs = Inputs {
             queries: Heads { numbers: &self.queries, strides: of_queries },
             keys: Heads { numbers: &self.keys, strides: of_keys },
             values: Heads { numbers: &self.values, strides: of_keys },
         };
-        run(&self.crew, &inputs, &mut self.scores, (&mut self.out, out_strides));
+        let out = (&mut *self.out, out_strides);
+        let attention = Attention { crew: &self.crew, marks, span, inputs };
+        match layout {
+            Some(_) => attention.fused(layout, out),
+            None => attention.naive(&mut self.scores, out),
+        }
     }
 }
 
 impl<T: Number> CpuAttention for Of<T> {
     fn attend(&mut self, marks: &Marks, layout: &Layout) {
-        let span = self.span(layout.rule.is_causal);
-        self.with(|crew, inputs, _, out| blocks::attend(crew, marks, &span, layout, inputs, out));
+        self.run(marks, layout.rule.is_causal, Some(layout));
     }
 
     fn attend_naive(&mut self, marks: &Marks, is_causal: bool) {
-        let span = self.span(is_causal);
-        self.with(|crew, inputs, scores, out| naive(crew, marks, &span, inputs, scores, out));
+        self.run(marks, is_causal, None);
     }
 
     fn row(&self, at: Sampled) -> Vec<f32> {
@@ -126,7 +128,7 @@ mod tests {
         Pattern { window: 40, global: 5, random: 7, is_causal, shared, seed: 3 }
     }
 
-    /// How far attention of a kind is off, as a share of what may be.
+    /// The error of a kind of attention, as a share of the tolerance.
     fn off(inputs: &Synthetic, kind: Kind, kept: &Kept, threads: usize) -> f64 {
         let mut attention = cpu_attention(inputs, threads, kind == Kind::Naive).unwrap();
         match kind {
@@ -138,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_is_right_in_every_type_causal_or_not() {
+    fn every_kind_is_accurate_in_every_dtype_causal_or_not() {
         let sizes = AttentionSizes { batch: 2, heads: 4, kv_heads: 2, head_dim: 16, length: 300 };
         for dtype in [Dtype::F32, Dtype::Bf16, Dtype::F16] {
             for (is_causal, shared) in [(true, Random::PerBlock), (false, Random::PerRow), (true, Random::PerRow)] {
@@ -153,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mask_whose_blocks_are_no_tiles_is_right() {
+    fn a_mask_with_blocks_smaller_than_tiles_is_accurate() {
         let mask = BlockMask::parse("100\n110\n001").unwrap();
         for is_causal in [true, false] {
             let sizes = AttentionSizes { batch: 1, heads: 2, kv_heads: 1, head_dim: 8, length: 150 };
@@ -164,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_that_few_rows_keep_are_computed_for_those_alone() {
+    fn columns_kept_by_few_rows_are_computed_only_for_them() {
         let kept =
             |shared| Kept::Pattern(Pattern { window: 2, global: 0, random: 4, is_causal: true, shared, seed: 0 });
         let layout = |shared| Layout::build(&kept(shared), 1024, CPU_TILING);

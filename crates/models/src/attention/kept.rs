@@ -1,21 +1,21 @@
-//! Which pairs of a query and a key are kept.
+//! Which pairs of queries and keys are kept.
 
 use super::{BlockMask, Pattern};
 use crate::words::words;
 
-/// What can be said of a pair by its places alone.
+/// A rule on the positions of a pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rule {
-    /// Whether a query sees only what does not come after it.
+    /// Whether a query sees only keys up to its own position.
     pub is_causal: bool,
-    /// How far apart query and key may be; none if that does not matter.
+    /// The largest distance between query and key, if it is limited.
     pub half_window: Option<u32>,
-    /// Tokens at the beginning that see and are seen by all.
+    /// Tokens at the beginning that attend to all and are attended to by all.
     pub global: u32,
 }
 
 impl Rule {
-    /// All pairs, or all that causality allows.
+    /// All pairs, or all causal ones.
     pub const fn all(is_causal: bool) -> Self {
         Self { is_causal, half_window: None, global: 0 }
     }
@@ -27,8 +27,7 @@ impl Rule {
         (!self.is_causal || column <= row) && (is_near || is_global)
     }
 
-    /// The columns below `length` that a row keeps: up to one end, and from a beginning to another end. The second never
-    /// begins before the first ends.
+    /// The columns below `length` that a row keeps: up to an end, and a second range that starts at or after it.
     pub fn columns(&self, row: usize, length: usize) -> (usize, [usize; 2]) {
         let most = if self.is_causal { length.min(row.saturating_add(1)) } else { length };
         let (half, global) = (self.half_window.map_or(usize::MAX, |half| half as usize), self.global as usize);
@@ -44,24 +43,24 @@ impl Rule {
 /// Which pairs are kept, at any length.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Kept {
-    /// All that causality allows.
+    /// All pairs, or all causal ones.
     All {
-        /// Whether a query sees only what does not come after it.
+        /// Whether a query sees only keys up to its own position.
         is_causal: bool,
     },
     /// A window, global tokens and random columns.
     Pattern(Pattern),
-    /// Blocks; none for the built-in mask.
+    /// A block mask.
     Blocks {
-        /// The blocks.
+        /// The mask, or none for the built-in one.
         mask: Option<BlockMask>,
-        /// Whether a query sees only what does not come after it.
+        /// Whether a query sees only keys up to its own position.
         is_causal: bool,
     },
 }
 
 impl Kept {
-    /// What a kind of attention keeps of these choices.
+    /// The pairs that a kind of attention keeps.
     pub fn of(kind: Kind, pattern: Pattern, mask: Option<BlockMask>) -> Self {
         let is_causal = pattern.is_causal;
         match kind {
@@ -72,7 +71,7 @@ impl Kept {
         }
     }
 
-    /// What can be said by places alone: what is not in tiles of this rule is in gathered columns.
+    /// The rule for tiles. Other kept pairs are in gathered columns.
     pub fn rule(&self) -> Rule {
         match self {
             Self::All { is_causal } | Self::Blocks { is_causal, .. } => Rule::all(*is_causal),
@@ -80,7 +79,7 @@ impl Kept {
         }
     }
 
-    /// Why it makes no sense at a length, if it does not.
+    /// Why it is invalid at a length, if it is.
     pub fn refusal(&self, length: usize) -> Option<String> {
         match self {
             Self::Blocks { mask: Some(mask), .. } if mask.block(length).is_none() => {
@@ -91,7 +90,7 @@ impl Kept {
         }
     }
 
-    /// Pairs that could be kept: N (N + 1) / 2 if it is causal, else N squared.
+    /// The number of possible pairs: N (N + 1) / 2 if causal, else N squared.
     pub fn allowed(&self, length: usize) -> u64 {
         let length = length as u64;
         match self.rule().is_causal {
@@ -100,7 +99,7 @@ impl Kept {
         }
     }
 
-    /// Says of every key of a row whether it is kept, as it is defined: by one pair after the other.
+    /// Whether each key of a row is kept, by definition.
     pub fn row(&self, length: usize, row: usize) -> Vec<bool> {
         let rule = self.rule();
         let allowed = |column: usize| rule.allows(row, column);
@@ -129,7 +128,7 @@ pub(super) struct Blocks {
 }
 
 impl Blocks {
-    /// Those of a mask. At a length that the mask does not fit, nothing is kept.
+    /// The blocks of a mask. At a length that does not fit the mask, nothing is kept.
     pub(super) fn of(kept: &Kept, length: usize) -> Self {
         match kept {
             Kept::Blocks { mask: Some(mask), .. } => {
@@ -149,17 +148,17 @@ impl Blocks {
 }
 
 words! {
-    /// How attention is computed, and of which pairs.
+    /// The kind of attention.
     pub enum Kind ("attention") {
-        /// Scores of all pairs are stored, then weighted: three steps.
+        /// Stored scores of all pairs, softmax, and a second product.
         Naive = "naive",
-        /// All pairs, in one fused step that never stores the scores.
+        /// All pairs, fused: scores are never stored.
         Dense = "dense",
-        /// A window, global tokens and random columns, in the same step.
+        /// A window, global tokens and random columns, fused.
         Sparse = "sparse",
-        /// A window alone.
+        /// A window.
         SlidingWindow = "sliding-window",
-        /// Blocks of pairs that a mask names.
+        /// The blocks of a mask.
         BlockSparse = "block-sparse",
     }
 }
@@ -179,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_and_global_tokens_are_kept_as_they_are_defined() {
+    fn windows_and_global_tokens_match_the_definition() {
         let causal = ["1.....", "11....", "111...", "1111..", "1.111.", "1..111"];
         assert_eq!(told(&Kept::Pattern(PATTERN), 6), causal);
         let both = Pattern { is_causal: false, window: 2, ..PATTERN };
@@ -189,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn random_columns_are_kept_beside_the_window() {
+    fn random_columns_are_kept_in_addition_to_the_window() {
         let kept = Kept::Pattern(Pattern { window: 0, global: 0, random: 2, ..PATTERN });
         let counts: Vec<usize> =
             (0..20).map(|row| kept.row(20, row).into_iter().filter(|kept| *kept).count()).collect();
@@ -198,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_are_cut_by_causality_and_refuse_other_lengths() {
+    fn blocks_respect_causality_and_refuse_other_lengths() {
         let mask = BlockMask::parse("10\n11").unwrap();
         let kept = Kept::Blocks { mask: Some(mask), is_causal: true };
         assert_eq!(told(&kept, 4), ["1...", "11..", "111.", "1111"]);
@@ -224,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_is_read_back_from_its_word() {
+    fn every_kind_parses_from_its_word() {
         assert!(Kind::ALL.into_iter().all(|kind| kind.word().parse::<Kind>().unwrap() == kind));
         let error = "flash".parse::<Kind>().unwrap_err().to_string();
         assert!(error.starts_with("there is no attention `flash`, expected one of naive, dense,"), "{error}");

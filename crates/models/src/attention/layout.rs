@@ -1,47 +1,42 @@
-//! Kept pairs as a device computes them: for each block of queries the tiles of keys that it looks at, and columns that
-//! are gathered one by one.
+//! The layout of sparse attention: for each block of queries, tiles of keys and single gathered columns.
 
 use super::columns::{Entry, Gathering};
 use super::{Kept, Rule, kept::Blocks};
 
-/// Queries and keys that are worked on together.
+/// The size of blocks and tiles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tiling {
-    /// Queries of a block.
+    /// Queries per block.
     pub rows: u32,
-    /// Keys of a tile.
+    /// Keys per tile.
     pub keys: u32,
 }
 
-/// Kept pairs in blocks of queries.
-///
-/// A pair is kept by exactly one tile or one gathered column of its block.
+/// Kept pairs in blocks of queries. Each is in exactly one tile or gathered column of its block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
-    /// Queries, and keys.
+    /// The number of queries and of keys.
     pub length: usize,
-    /// What partial tiles are decided by.
+    /// The rule of partial tiles.
     pub rule: Rule,
     /// The size of blocks and tiles.
     pub tiling: Tiling,
-    /// Where the tiles of a block begin in `tiles`; one more than there are blocks.
+    /// The start of each block in `tiles`, and the end.
     pub tile_starts: Vec<u32>,
-    /// The tiles of each block in order: twice the place of the tile, and one more if not every pair of it is kept, so
-    /// that the rule and the length decide.
+    /// The tiles of each block in order: twice the index of the tile, plus one if it must be masked by rule and length.
     pub tiles: Vec<u32>,
-    /// Where the gathered columns of a block begin in `columns`; one more than there are blocks.
+    /// The start of each block in `columns`, and the end.
     pub column_starts: Vec<u32>,
     /// The gathered columns of each block, in order.
     pub columns: Vec<u32>,
-    /// For each gathered column [`Layout::words`] words: a bit for each row of the block that keeps it.
+    /// [`Layout::words`] words for each gathered column: a bit for each row of the block that keeps it.
     pub column_rows: Vec<u64>,
     connections: u64,
     executed: u64,
 }
 
 impl Layout {
-    /// Brings kept pairs into blocks. The time grows with the length and with what is kept, but for masks of blocks, each
-    /// tile of which is looked at.
+    /// Builds a layout, in time proportional to length and kept pairs. For block masks it visits every tile.
     pub fn build(kept: &Kept, length: usize, tiling: Tiling) -> Self {
         let tiling = Tiling { rows: tiling.rows.max(1), keys: tiling.keys.max(1) };
         let mut layout = Self {
@@ -73,40 +68,40 @@ impl Layout {
         layout
     }
 
-    /// Blocks of queries.
+    /// The number of blocks of queries.
     pub fn blocks(&self) -> usize {
         self.tile_starts.len() - 1
     }
 
-    /// Words of bits that a gathered column has.
+    /// Words of bits per gathered column.
     pub fn words(&self) -> usize {
         words(self.tiling)
     }
 
-    /// Pairs that are kept.
+    /// The number of kept pairs.
     pub fn connections(&self) -> u64 {
         self.connections
     }
 
-    /// Pairs that are computed if tiles and gathered columns are computed for every query of their block.
+    /// The number of pairs computed if tiles and columns are computed for every query of their block.
     pub fn executed(&self) -> u64 {
         self.executed
     }
 
-    /// Bytes of its lists.
+    /// The size of its lists.
     pub fn bytes(&self) -> u64 {
         let words = self.tile_starts.len() + self.tiles.len() + self.column_starts.len() + self.columns.len();
         (4 * words + 8 * self.column_rows.len()) as u64
     }
 
-    /// The tiles of a block: the first key, and whether the rule decides.
+    /// The tiles of a block: the first key, and whether the tile must be masked.
     pub fn tiles_of(&self, block: usize) -> impl Iterator<Item = (usize, bool)> {
         let [from, to] = [block, block + 1].map(|at| self.tile_starts[at] as usize);
         let keys = self.tiling.keys as usize;
         self.tiles[from..to].iter().map(move |tile| ((tile >> 1) as usize * keys, tile & 1 == 1))
     }
 
-    /// The gathered columns of a block with the bits of the rows that keep them.
+    /// The gathered columns of a block, with the bits of the rows that keep them.
     pub fn columns_of(&self, block: usize) -> impl Iterator<Item = (usize, &[u64])> {
         let [from, to] = [block, block + 1].map(|at| self.column_starts[at] as usize);
         let words = self.words();
@@ -117,7 +112,7 @@ impl Layout {
     fn add_ruled(&mut self, block: Block) {
         let Block { from, last } = block;
         let (rule, length, keys) = (self.rule, self.length, self.tiling.keys as usize);
-        // Those among the first tokens that see everything come first.
+        // Global tokens come first.
         let inner = from.max(rule.global as usize).min(last);
         let (first_end, _) = rule.columns(from, length);
         let (last_end, [_, window_to]) = rule.columns(last, length);
@@ -149,7 +144,7 @@ impl Layout {
         };
     }
 
-    /// Adds the tiles of which a mask keeps every block, and gathers the columns of those of which it keeps some.
+    /// Adds the tiles that a mask keeps entirely, and gathers the columns of those that it keeps partly.
     fn add_masked(&mut self, block: Block, blocks: &Blocks, gathering: &mut Gathering) {
         let keys = self.tiling.keys as usize;
         let end = if self.rule.is_causal { block.last + 1 } else { self.length };
@@ -184,7 +179,7 @@ impl Layout {
     }
 }
 
-/// Words of bits that a gathered column of a tiling has.
+/// Words of bits per gathered column of a tiling.
 pub(super) fn words(tiling: Tiling) -> usize {
     (tiling.rows as usize).div_ceil(64)
 }
@@ -201,7 +196,7 @@ fn keeps_all(rule: &Rule, Block { from, last }: Block, keys: std::ops::Range<usi
         return false;
     }
     let (Some(half), inner) = (rule.half_window, from.max(global)) else { return true };
-    // Keys that are global, and queries that are, are kept anyway.
+    // Global keys and queries are kept anyway.
     let (half, first) = (half as usize, keys.start.max(global));
     inner > last
         || keys.end <= global
@@ -240,7 +235,7 @@ mod tests {
         counts
     }
 
-    /// A layout keeps each pair that is meant exactly once, marks exactly what needs no check, and counts right.
+    /// Checks that a layout keeps each kept pair exactly once, marks full tiles, and counts correctly.
     fn check(kept: &Kept, length: usize, tiling: Tiling) -> Result<(), TestCaseError> {
         let layout = Layout::build(kept, length, tiling);
         prop_assert_eq!(layout.blocks(), length.div_ceil(tiling.rows as usize));
@@ -296,7 +291,7 @@ mod tests {
         let mut drawn = Vec::new();
         pattern.random_columns(1024, 640, &mut drawn);
         let gathered: Vec<usize> = layout.columns_of(10).map(|(column, _)| column).collect();
-        // Row 703, the last of the block, sees by its window what comes from 639 on.
+        // The window of row 703, the last of the block, starts at 639.
         let expected: Vec<usize> = drawn.into_iter().map(|column| column as usize).collect();
         assert_eq!(gathered, expected);
         let far = layout.columns_of(10).filter(|(column, _)| *column < 576);
@@ -304,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_that_are_no_tiles_are_gathered() {
+    fn blocks_smaller_than_tiles_are_gathered() {
         let mask = BlockMask::parse("10\n01").unwrap();
         let layout =
             Layout::build(&Kept::Blocks { mask: Some(mask), is_causal: false }, 8, Tiling { rows: 8, keys: 8 });
@@ -315,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_sequence_costs_in_proportion_to_its_length() {
+    fn the_layout_of_a_window_grows_linearly() {
         let of = |length| Layout::build(&Kept::Pattern(small(true)), length, TILING);
         let (half, whole) = (of(8192), of(16384));
         assert!(whole.tiles.len() < 2 * half.tiles.len() + 20 && whole.columns.len() <= 256 * 32);
@@ -323,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_a_layout_of_nothing() {
+    fn an_empty_sequence_has_an_empty_layout() {
         let layout = Layout::build(&Kept::Pattern(small(false)), 0, TILING);
         assert_eq!((layout.blocks(), layout.connections(), layout.tile_starts), (0, 0, vec![0]));
     }

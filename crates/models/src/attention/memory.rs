@@ -1,9 +1,9 @@
-//! How much a layout takes, before it is built.
+//! The memory of a layout, before it is built.
 
 use super::{BlockMask, Kept, Layout, Pattern, Random, SHARED_ROWS, Tiling, kept::Blocks, layout::words};
 
 impl Layout {
-    /// Bytes that a layout takes at most while it is built.
+    /// The most bytes of a layout while it is built.
     pub fn most_bytes(kept: &Kept, length: usize, tiling: Tiling) -> u64 {
         let Tiling { rows, keys } = tiling;
         let (blocks, tiles) = (length.div_ceil(rows.max(1) as usize), length.div_ceil(keys.max(1) as usize));
@@ -15,7 +15,7 @@ impl Layout {
         };
         let column = 4 + 8 * words(tiling) as u64;
         let lists = (tiles as u64).saturating_mul(4).saturating_add((columns as u64).saturating_mul(column));
-        // A list that grows is there twice for a moment, and may end up half empty.
+        // A list exists twice while it grows, and may end up half empty.
         lists.saturating_add(8 * (blocks as u64 + 1)).saturating_mul(3).saturating_add(mask as u64)
     }
 }
@@ -24,7 +24,7 @@ fn pattern_counts(pattern: &Pattern, length: usize, tiling: Tiling) -> (usize, u
     let (rows, keys) = (tiling.rows.max(1) as usize, tiling.keys.max(1) as usize);
     let (blocks, all) = (length.div_ceil(rows), length.div_ceil(keys));
     let near = (pattern.window.saturating_add(rows) / keys).saturating_add(pattern.global / keys).saturating_add(4);
-    // Blocks with a token that sees everything.
+    // Blocks with a global token.
     let seeing = if pattern.is_causal { 0 } else { blocks.min(pattern.global.div_ceil(rows)) };
     let tiles = blocks.saturating_mul(near.min(all)).saturating_add(seeing.saturating_mul(all));
     let draws = match pattern.shared {
@@ -34,7 +34,7 @@ fn pattern_counts(pattern: &Pattern, length: usize, tiling: Tiling) -> (usize, u
     (tiles, draws.saturating_mul(pattern.random.min(length)), 0)
 }
 
-/// Rows of a mask up to which its blocks are looked at one by one.
+/// The largest side of a mask whose blocks are counted one by one.
 const MOST_SIDE: usize = 4096;
 
 fn mask_counts(kept: &Kept, length: usize, tiling: Tiling) -> (usize, usize, usize) {
@@ -49,7 +49,7 @@ fn mask_counts(kept: &Kept, length: usize, tiling: Tiling) -> (usize, usize, usi
     if is_whole || side > MOST_SIDE {
         return (blocks.saturating_mul(all), if is_whole { 0 } else { blocks.saturating_mul(length) }, mask);
     }
-    // Tiles of which a mask keeps some blocks are gathered.
+    // Tiles that a mask keeps partly are gathered.
     let (of_mask, rule) = (Blocks::of(kept, length), kept.rule());
     let (mut tiles, mut columns) = (0, 0);
     for from in (0..length).step_by(rows) {
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_beyond_all_measure_saturates() {
+    fn huge_predictions_saturate() {
         let tiling = Tiling { rows: 64, keys: 64 };
         for is_causal in [true, false] {
             assert!(Layout::most_bytes(&Kept::All { is_causal }, usize::MAX, tiling) > 1 << 60);

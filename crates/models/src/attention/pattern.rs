@@ -2,37 +2,37 @@
 
 use super::Rule;
 
-/// Rows that share one draw of random columns.
+/// The number of rows that share random columns.
 pub const SHARED_ROWS: usize = 64;
 
-/// The patterns that have a name: name, window, global, random.
+/// Named patterns: window, global tokens and random columns.
 pub const PRESETS: [(&str, [usize; 3]); 3] =
     [("tiny", [256, 32, 16]), ("small", [512, 64, 32]), ("medium", [1024, 128, 64])];
 
-/// Which rows a draw of random columns is for.
+/// Which rows share random columns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Random {
-    /// Each row has a draw of its own, as in the Nano kit.
+    /// Each row has its own, as in Nano XYZ.
     PerRow,
-    /// [`SHARED_ROWS`] rows share one, so that a tile of them can be gathered.
+    /// [`SHARED_ROWS`] rows share them, so they can be gathered as a tile.
     PerBlock,
 }
 
-/// Query i keeps key j if they are no further apart than half the window, if one of them is among the first `global`
-/// tokens, or if j is among the row's random columns; and, if it is causal, j does not come after i.
+/// Query i keeps key j if they are within half the window, if one is among the first `global` tokens, or if j is among the
+/// random columns of the row; and, if causal, only for j <= i.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pattern {
-    /// Keys around a query: half of them before it, half behind it.
+    /// Keys around a query: half before, half after it.
     pub window: usize,
-    /// Tokens at the beginning that see and are seen by all.
+    /// Tokens at the beginning that attend to all and are attended to by all.
     pub global: usize,
-    /// Random columns of a row, drawn from what the row may see; they may fall into the window.
+    /// Random columns per row, among the visible ones. They may fall into the window.
     pub random: usize,
-    /// Whether a query sees only what does not come after it.
+    /// Whether a query sees only keys up to its own position.
     pub is_causal: bool,
-    /// Which rows a draw is for.
+    /// Which rows share random columns.
     pub shared: Random,
-    /// What random columns start from.
+    /// The seed of random columns.
     pub seed: u64,
 }
 
@@ -43,19 +43,19 @@ impl Pattern {
         Some(Self { window, global, random, is_causal: true, shared: Random::PerBlock, seed: 0 })
     }
 
-    /// The name of these numbers, if they have one.
+    /// The name of this pattern, if it has one.
     pub fn name(&self) -> Option<&'static str> {
         let numbers = [self.window, self.global, self.random];
         PRESETS.iter().find(|(_, known)| *known == numbers).map(|(name, _)| *name)
     }
 
-    /// Its rule: everything but the random columns.
+    /// Its rule, without the random columns.
     pub fn rule(&self) -> Rule {
         let narrow = |size: usize| u32::try_from(size).unwrap_or(u32::MAX);
         Rule { is_causal: self.is_causal, half_window: Some(narrow(self.window / 2)), global: narrow(self.global) }
     }
 
-    /// The random columns of a row, in order. A causal row draws from those before it; rows that share a draw, from those
+    /// The random columns of a row, in order. A causal row draws from earlier columns; rows that share a draw, from those
     /// before the first of them.
     pub fn random_columns(&self, length: usize, row: usize, columns: &mut Vec<u32>) {
         let (draw, first) = match self.shared {
@@ -67,7 +67,7 @@ impl Pattern {
     }
 }
 
-/// Draws `count` distinct numbers below `range`, in order; all of them if there are no more.
+/// Draws `count` distinct numbers below `range`, in order, or all if there are fewer.
 pub fn distinct(seed: u64, draw: u64, count: usize, range: usize, drawn: &mut Vec<u32>) {
     drawn.clear();
     if count >= range {
@@ -75,7 +75,7 @@ pub fn distinct(seed: u64, draw: u64, count: usize, range: usize, drawn: &mut Ve
         return;
     }
     let mut state = mixed(seed ^ mixed(draw));
-    // Floyd's way: the last that may be drawn stands in for one that was drawn before.
+    // Floyd's algorithm: a number drawn before is replaced by the last in range.
     for last in range - count..range {
         let number = below(&mut state, last as u64 + 1);
         match drawn.binary_search(&number) {
@@ -103,7 +103,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn presets_are_those_of_the_kit_and_know_their_names() {
+    fn presets_match_nano_xyz_and_know_their_names() {
         let small = Pattern::preset("small").unwrap();
         assert_eq!((small.window, small.global, small.random, small.is_causal), (512, 64, 32, true));
         assert_eq!(small.rule(), Rule { is_causal: true, half_window: Some(256), global: 64 });
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_of_a_block_share_their_columns_and_come_after_them() {
+    fn rows_of_a_block_share_earlier_columns() {
         let shared = Pattern::preset("tiny").unwrap();
         assert_eq!(columns(&shared, 64), columns(&shared, 127));
         assert_ne!(columns(&shared, 64), columns(&shared, 128));
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_of_a_pattern_that_is_not_causal_are_of_the_whole_length() {
+    fn columns_of_a_non_causal_pattern_cover_the_whole_length() {
         let both = Pattern { is_causal: false, random: 190, ..Pattern::preset("tiny").unwrap() };
         assert_eq!(columns(&both, 0).len(), 190);
         assert!(columns(&both, 0).iter().any(|&column| column > 150));
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn seeds_and_draws_give_other_columns_and_the_same_ones_the_same() {
+    fn draws_depend_only_on_seed_and_row() {
         assert_eq!(drawn(1, 2, 8, 1000), drawn(1, 2, 8, 1000));
         assert_ne!(drawn(1, 2, 8, 1000), drawn(1, 3, 8, 1000));
         assert_ne!(drawn(1, 2, 8, 1000), drawn(2, 2, 8, 1000));

@@ -1,29 +1,29 @@
-//! The sizes of attention, and what it has to do at least.
+//! The sizes of attention, its minimal work, and its synthetic inputs.
 
 use crate::{Dtype, Fill, cpu::number::Number, dtype::typed, synthetic::key, tensors::product};
 
-/// The sizes of attention: as many queries as keys.
+/// The sizes of attention, with as many queries as keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AttentionSizes {
     /// Sequences.
     pub batch: usize,
     /// Query heads.
     pub heads: usize,
-    /// Key and value heads, which divide the query heads.
+    /// Key and value heads, a divisor of the query heads.
     pub kv_heads: usize,
-    /// Numbers of a head.
+    /// The width of a head.
     pub head_dim: usize,
-    /// Tokens of each sequence.
+    /// Tokens per sequence.
     pub length: usize,
 }
 
 impl AttentionSizes {
-    /// Numbers of the queries, and of the result.
+    /// Elements of the queries, and of the output.
     pub fn query_numbers(&self) -> u64 {
         product(&[self.batch, self.heads, self.length, self.head_dim])
     }
 
-    /// Numbers of the keys, and of the values.
+    /// Elements of the keys, and of the values.
     pub fn key_numbers(&self) -> u64 {
         product(&[self.batch, self.kv_heads, self.length, self.head_dim])
     }
@@ -33,49 +33,49 @@ impl AttentionSizes {
         product(&[self.batch, self.heads, self.length, self.length])
     }
 
-    /// Operations of this many pairs in every head: a product with the query and one with the value, an addition each.
+    /// FLOPs of this many pairs per head: a multiply-add with the query and one with the value for each element.
     pub fn flops(&self, pairs: u64) -> u64 {
         product(&[4, self.batch, self.heads, self.head_dim]).saturating_mul(pairs)
     }
 
-    /// Bytes of queries, keys, values and result: what must move at least.
+    /// Bytes of queries, keys, values and output: the least that must move.
     pub fn bytes(&self, dtype: Dtype) -> u64 {
         let numbers = self.query_numbers().saturating_add(self.key_numbers()).saturating_mul(2);
         numbers.saturating_mul(dtype.bytes())
     }
 
-    /// Why they make no sense, if they do not.
+    /// Why they are invalid, if they are.
     pub fn refusal(&self) -> Option<String> {
         let Self { heads, kv_heads, .. } = *self;
         let divides = kv_heads > 0 && heads.is_multiple_of(kv_heads);
-        (!divides).then(|| format!("{kv_heads} heads of keys do not divide {heads} heads of queries"))
+        (!divides).then(|| format!("{heads} query heads are not a multiple of {kv_heads} key heads"))
     }
 }
 
-/// What attention reads.
+/// An input of attention.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Input {
-    /// What asks.
+    /// Queries.
     Queries,
-    /// What is asked.
+    /// Keys.
     Keys,
-    /// What is mixed.
+    /// Values.
     Values,
 }
 
-/// Random inputs of attention: even, with a deviation of 1, so that scores have one of 1 too.
+/// Random inputs: uniform with a standard deviation of 1, as the scores then have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Synthetic {
     /// The sizes.
     pub sizes: AttentionSizes,
-    /// The type that the numbers are rounded to.
+    /// The dtype they are rounded to.
     pub dtype: Dtype,
-    /// What the numbers start from.
+    /// The seed.
     pub seed: u64,
 }
 
 impl Synthetic {
-    /// What fills an input, `[batch, heads, length, head_dim]`.
+    /// The formula of an input, `[batch, heads, length, head_dim]`.
     pub fn fill(&self, input: Input) -> Fill {
         let name = match input {
             Input::Queries => "attention.queries",
@@ -85,20 +85,17 @@ impl Synthetic {
         Fill::Random { key: key(self.seed, name), amplitude: 3.0_f32.sqrt() }
     }
 
-    /// Some rows of a head of a sequence, as they are rounded.
+    /// Some rows of a head of a sequence, rounded.
     pub fn rows(&self, input: Input, [batch, head, from, count]: [usize; 4], rows: &mut Vec<f32>) {
         let AttentionSizes { heads, kv_heads, head_dim, length, .. } = self.sizes;
         let heads = if input == Input::Queries { heads } else { kv_heads };
         let first = ((batch * heads + head) * length + from) * head_dim;
         let fill = self.fill(input);
         rows.clear();
-        rows.extend((first..first + count * head_dim).map(|at| rounded(self.dtype, fill.at(at as u64))));
+        typed!(self.dtype, |T| {
+            rows.extend((first..first + count * head_dim).map(|at| T::narrow(fill.at(at as u64)).wide()));
+        });
     }
-}
-
-/// A number as a type holds it.
-fn rounded(dtype: Dtype, number: f32) -> f32 {
-    typed!(dtype, |T| T::narrow(number).wide())
 }
 
 #[cfg(test)]
@@ -112,13 +109,13 @@ mod tests {
         assert_eq!((sizes.flops(55), sizes.bytes(Dtype::Bf16)), (4 * 2 * 4 * 8 * 55, 2 * 2 * 960));
         assert_eq!(sizes.refusal(), None);
         let odd = AttentionSizes { kv_heads: 3, ..sizes };
-        assert_eq!(odd.refusal().unwrap(), "3 heads of keys do not divide 4 heads of queries");
+        assert_eq!(odd.refusal().unwrap(), "4 query heads are not a multiple of 3 key heads");
         let vast = AttentionSizes { length: usize::MAX, ..sizes };
         assert_eq!((vast.scores(), vast.bytes(Dtype::F32)), (u64::MAX, u64::MAX));
     }
 
     #[test]
-    fn rows_are_those_of_their_places_and_rounded() {
+    fn synthetic_rows_are_rounded_slices_of_the_input() {
         let sizes = AttentionSizes { batch: 2, heads: 4, kv_heads: 2, head_dim: 8, length: 10 };
         let mut synthetic = Synthetic { sizes, dtype: Dtype::F32, seed: 5 };
         let mut rows = Vec::new();

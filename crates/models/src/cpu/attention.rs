@@ -1,4 +1,4 @@
-//! Attention over keys and values where they lie: nothing is copied for the query heads that share them.
+//! Attention over keys and values in place: query heads that share them need no copies.
 
 use super::blocks::{Work, mask};
 use super::product::{Blocks, DEPTH, FEW, Factor, Put, multiply};
@@ -7,11 +7,11 @@ use super::tiles::LANES;
 use super::vectors::{exp, largest, powers_from, softmax, vectorized};
 use super::{crew::Crew, number::Number};
 use crate::tensors::{product, sum};
-use crate::{Config, Dtype, Marks, marks::stage_mark};
+use crate::{Config, Dtype, Marks, attention::Layout, marks::stage_mark};
 
 const QUERIES: usize = 128;
 
-/// Queries and keys of a tile of the fused step.
+/// Queries and keys of a tile of fused attention.
 const TILE: (usize, usize) = (LANES, 256);
 
 #[derive(Debug, Clone, Copy)]
@@ -24,7 +24,7 @@ pub struct Span {
     /// The position of the first query; keys begin at 0 and end with the last query.
     pub start: usize,
     pub is_causal: bool,
-    /// The keys that a query of causal attention sees at most, of which its own is the last; none for all.
+    /// The sliding window of causal attention, in keys up to the query's own.
     pub window: Option<usize>,
 }
 
@@ -46,7 +46,7 @@ impl Span {
         (self.batch * self.queries).saturating_mul(self.heads.saturating_mul(self.keys()))
     }
 
-    /// Blocks of queries that are worked on together. Of one query a head, the heads that share keys are one block.
+    /// The number of blocks of queries. With one query per head, the heads that share keys form a block.
     fn blocks(&self, queries: usize) -> usize {
         match self.queries {
             1 => self.batch * self.kv_heads,
@@ -66,11 +66,16 @@ impl Span {
         Block { batch, head, kv_head, first, count: queries.min(self.queries - first) }
     }
 
+    /// The first row of a block, counted over heads and sequences.
+    fn first_row(&self, block: Block) -> usize {
+        (block.batch * self.heads + block.head) * self.queries + block.first
+    }
+
     fn seen(&self, block: Block, row: usize) -> usize {
         self.seen_by(if self.queries == 1 { 0 } else { block.first + row })
     }
 
-    /// Keys at the beginning that a row of a block does not see any more.
+    /// The number of keys before the window of a row.
     fn left_behind(&self, block: Block, row: usize) -> usize {
         self.window.map_or(0, |window| self.seen(block, row).saturating_sub(window))
     }
@@ -80,7 +85,7 @@ impl Span {
     }
 }
 
-/// Queries that are worked on together: some of one head, or one of each head that shares keys.
+/// Some queries of one head, or one of each head that shares keys.
 #[derive(Debug, Clone, Copy)]
 struct Block {
     batch: usize,
@@ -98,13 +103,13 @@ pub struct Strides {
 }
 
 impl Strides {
-    /// Those of heads side by side in the rows of tokens.
+    /// Strides of `[batch, queries, heads, head_dim]`.
     pub fn by_token(queries: usize, heads: usize, head_dim: usize) -> Self {
         let row = heads * head_dim;
         Self { batch: queries * row, head: head_dim, row }
     }
 
-    /// Where a block's rows begin, and how far they are apart.
+    /// The offset and the stride of the rows of a block.
     fn block(&self, span: &Span, block: Block) -> (usize, usize) {
         let first = block.batch * self.batch + block.head * self.head + block.first * self.row;
         (first, if span.queries == 1 { self.head } else { self.row })
@@ -142,7 +147,7 @@ pub struct Inputs<'a, T> {
 }
 
 impl<'a, T> Inputs<'a, T> {
-    /// Queries, keys and values side by side in the rows of tokens.
+    /// Queries, keys and values of packed projections, `[batch, queries, heads + 2 * kv_heads, head_dim]`.
     pub fn packed(span: &Span, qkv: &'a [T]) -> Self {
         let Span { heads, kv_heads, head_dim, queries, .. } = *span;
         let strides = Strides::by_token(queries, heads + 2 * kv_heads, head_dim);
@@ -151,160 +156,163 @@ impl<'a, T> Inputs<'a, T> {
     }
 }
 
-/// Three steps: the scores of all pairs are stored, made weights, and the values weighted.
-pub fn naive<T: Number>(
-    crew: &Crew,
-    marks: &Marks,
-    span: &Span,
-    inputs: &Inputs<'_, T>,
-    scores: &mut [T],
-    out: (&mut [T], Strides),
-) {
-    let scores = &mut scores[..span.scores()];
-    store_weights(crew, marks, span, inputs, scores);
-    let _stage = stage_mark!(marks, Ops, "weighted");
-    weigh_values(crew, span, inputs.values, scores, out);
+/// Attention over some inputs.
+#[derive(Clone, Copy)]
+pub struct Attention<'a, T> {
+    pub crew: &'a Crew,
+    pub marks: &'a Marks,
+    pub span: Span,
+    pub inputs: Inputs<'a, T>,
 }
 
-/// Bytes that a thread needs for products with stored scores: factors that are widened, and sums.
+impl<T: Number> Attention<'_, T> {
+    /// Naive attention: stores the scores of all pairs, applies softmax, and multiplies with the values.
+    pub fn naive(&self, scores: &mut [T], out: (&mut [T], Strides)) {
+        let scores = &mut scores[..self.span.scores()];
+        self.store_weights(scores);
+        let _stage = stage_mark!(self.marks, Ops, "weighted");
+        self.weigh(self.inputs.values, scores, out);
+    }
+
+    pub fn store_weights(&self, scores: &mut [T]) {
+        let span = &self.span;
+        {
+            let _stage = stage_mark!(self.marks, Ops, "scores");
+            self.store_scores([self.inputs.queries, self.inputs.keys], scores, (span.head_dim as f32).sqrt().recip());
+        }
+        let _stage = stage_mark!(self.marks, Ops, "softmax");
+        let (keys, queries) = (span.keys(), span.queries);
+        let rows = (TILE.0 * TILE.1).div_ceil(keys);
+        self.crew.each(scores.len(), scores.chunks_mut(rows * keys).enumerate(), |(at, scores)| {
+            vectorized!({
+                for (row, scores) in scores.chunks_mut(keys).enumerate() {
+                    let seen = span.seen_by((at * rows + row) % queries);
+                    let first = span.window.map_or(0, |window| seen.saturating_sub(window));
+                    scores[..first].fill(T::default());
+                    softmax(&mut scores[first..seen]);
+                    scores[seen..].fill(T::default());
+                }
+            });
+        });
+    }
+
+    #[allow(unsafe_code)]
+    pub fn store_scores(&self, [queries, keys]: [Heads<'_, T>; 2], scores: &mut [T], scale: f32) {
+        let (span, put) = (&self.span, Put { scale, add: false });
+        let touched = scores.len().saturating_mul(span.head_dim) / 16;
+        let scores = Shared::new(scores);
+        self.crew.each_with(touched, 0..span.blocks(QUERIES), Blocks::default, |blocks, at| {
+            let block = span.block(QUERIES, at);
+            let (queries, keys) = (queries.queries(span, block), keys.keys(span, block));
+            let (first, keys_of_row) = (span.first_row(block), span.keys());
+            // SAFETY: blocks share no row, and each is done once.
+            let mut scores = unsafe { scores.rows(first * keys_of_row, block.count, keys_of_row, keys_of_row) };
+            multiply(blocks, Factor::plain(queries), Factor::transposed(keys), &mut scores, put);
+        });
+    }
+
+    /// Multiplies stored weights with values.
+    pub fn weigh(&self, values: Heads<'_, T>, weights: &[T], (out, strides): (&mut [T], Strides)) {
+        let (span, keys) = (&self.span, self.span.keys());
+        let touched = weights.len().saturating_mul(span.head_dim) / 16;
+        let out = Shared::new(out);
+        self.crew.each_with(touched, 0..span.blocks(QUERIES), Blocks::default, |blocks, at| {
+            let block = span.block(QUERIES, at);
+            let weights = Factor::plain(Rows::dense(&weights[span.first_row(block) * keys..], block.count, keys));
+            let values = Factor::plain(values.keys(span, block));
+            multiply(blocks, weights, values, &mut out_rows(&out, strides, span, block), Put::OVER);
+        });
+    }
+
+    /// Fused attention, which never stores the scores: online softmax over tiles of queries and keys, or those of a layout.
+    pub fn fused(&self, layout: Option<&Layout>, out: (&mut [T], Strides)) {
+        let _stage = match layout {
+            Some(_) => stage_mark!(self.marks, Ops, "blocks"),
+            None => stage_mark!(self.marks, Ops, "fused"),
+        };
+        self.fused_with(layout, out, |_, _| ());
+    }
+
+    /// As [`Attention::fused`]. `keep` gets the largest score and the sum of the weights of some rows: the first row,
+    /// counted over heads and sequences, and those that follow.
+    pub fn fused_with(
+        &self,
+        layout: Option<&Layout>,
+        (out, strides): (&mut [T], Strides),
+        keep: impl Fn(usize, &[(f32, f32)]) + Sync,
+    ) {
+        let Self { span, inputs, .. } = self;
+        let pairs = match layout {
+            Some(layout) => {
+                assert!(span.start == 0 && span.queries == layout.length, "the layout is of this length");
+                assert!(layout.tiling.rows as usize == LANES, "the layout is for the CPU");
+                let executed = usize::try_from(layout.executed()).unwrap_or(usize::MAX);
+                executed.saturating_mul(span.batch * span.heads)
+            }
+            None => span.scores(),
+        };
+        let touched = pairs.saturating_mul(span.head_dim) / 16;
+        let out = Shared::new(out);
+        // The last blocks of causal attention have the most keys.
+        self.crew.each_with(touched, (0..span.blocks(TILE.0)).rev(), Tile::default, |tile, at| {
+            let block = span.block(TILE.0, at);
+            let mut out = out_rows(&out, strides, span, block);
+            if let Some(layout) = layout {
+                let of_head = [inputs.keys, inputs.values].map(|heads| heads.keys(span, block));
+                tile.lanes.attend(inputs.queries.queries(span, block), of_head, layout, block.first / LANES);
+                return tile.lanes.put(out);
+            }
+            if block.count > FEW {
+                tile.attend_lanes(self, block);
+                keep(span.first_row(block), &tile.tops);
+                return tile.lanes.put(out);
+            }
+            tile.attend(self, block);
+            keep(span.first_row(block), &tile.tops);
+            for (row, (mixed, (_, sum))) in tile.mixed.chunks(span.head_dim).zip(&tile.tops).enumerate() {
+                let out = out.row(row).iter_mut().zip(mixed);
+                out.for_each(|(out, mixed)| *out = T::narrow(mixed / sum));
+            }
+        });
+    }
+}
+
+/// Workspace bytes per thread for products with stored scores: widened factors, and sums.
 pub fn naive_bytes(dtype: Dtype, keys: usize, head_dim: usize) -> u64 {
     let (longest, is_widened) = (keys.max(head_dim), dtype != Dtype::F32);
     let widened = sum([product(&[QUERIES, longest.min(DEPTH), 4]), product(&[keys, head_dim, 4])]);
     if is_widened { product(&[QUERIES, longest, 4]).saturating_add(widened) } else { 0 }
 }
 
-pub fn store_weights<T: Number>(crew: &Crew, marks: &Marks, span: &Span, inputs: &Inputs<'_, T>, scores: &mut [T]) {
-    {
-        let _stage = stage_mark!(marks, Ops, "scores");
-        let scale = (span.head_dim as f32).sqrt().recip();
-        store_scores(crew, span, (inputs.queries, inputs.keys), scores, scale);
-    }
-    let _stage = stage_mark!(marks, Ops, "softmax");
-    let (keys, queries) = (span.keys(), span.queries);
-    let rows = (TILE.0 * TILE.1).div_ceil(keys);
-    let touched = scores.len();
-    crew.each(touched, scores.chunks_mut(rows * keys).enumerate(), |(at, scores)| {
-        vectorized!({
-            for (row, scores) in scores.chunks_mut(keys).enumerate() {
-                let seen = span.seen_by((at * rows + row) % queries);
-                let first = span.window.map_or(0, |window| seen.saturating_sub(window));
-                scores[..first].fill(T::default());
-                softmax(&mut scores[first..seen]);
-                scores[seen..].fill(T::default());
-            }
-        });
-    });
-}
-
-pub fn store_scores<T: Number>(
-    crew: &Crew,
-    span: &Span,
-    (queries, keys): (Heads<'_, T>, Heads<'_, T>),
-    scores: &mut [T],
-    scale: f32,
-) {
-    let put = Put { scale, add: false };
-    let touched = scores.len().saturating_mul(span.head_dim) / 16;
-    let scores = Shared::new(scores);
-    crew.each_with(touched, 0..span.blocks(QUERIES), Blocks::default, |blocks, at| {
-        let block = span.block(QUERIES, at);
-        let (queries, keys) = (queries.queries(span, block), keys.keys(span, block));
-        let mut scores = score_rows(&scores, span, block);
-        multiply(blocks, Factor::plain(queries), Factor::transposed(keys), &mut scores, put);
-    });
-}
-
-#[allow(unsafe_code)]
-fn score_rows<'a, T>(scores: &'a Shared<'_, T>, span: &Span, block: Block) -> RowsMut<'a, T> {
-    let keys = span.keys();
-    let first = ((block.batch * span.heads + block.head) * span.queries + block.first) * keys;
-    // SAFETY: blocks have no row in common, and each is asked for once.
-    unsafe { scores.rows(first, block.count, keys, keys) }
-}
-
 #[allow(unsafe_code)]
 fn out_rows<'a, T>(out: &'a Shared<'_, T>, strides: Strides, span: &Span, block: Block) -> RowsMut<'a, T> {
     let (first, stride) = strides.block(span, block);
-    // SAFETY: blocks have no row in common, and each is asked for once.
+    // SAFETY: blocks share no row, and each is requested once.
     unsafe { out.rows(first, block.count, span.head_dim, stride) }
-}
-
-pub fn weigh_values<T: Number>(
-    crew: &Crew,
-    span: &Span,
-    values: Heads<'_, T>,
-    scores: &[T],
-    (out, strides): (&mut [T], Strides),
-) {
-    let touched = scores.len().saturating_mul(span.head_dim) / 16;
-    let (out, keys) = (Shared::new(out), span.keys());
-    crew.each_with(touched, 0..span.blocks(QUERIES), Blocks::default, |blocks, at| {
-        let block = span.block(QUERIES, at);
-        let first = ((block.batch * span.heads + block.head) * span.queries + block.first) * keys;
-        let weights = Factor::plain(Rows::dense(&scores[first..], block.count, keys));
-        let values = Factor::plain(values.keys(span, block));
-        multiply(blocks, weights, values, &mut out_rows(&out, strides, span, block), Put::OVER);
-    });
 }
 
 #[derive(Default)]
 struct Tile {
-    /// What more than a few queries are worked on with.
+    /// For more than a few queries.
     lanes: Work,
     blocks: Blocks,
     scores: Vec<f32>,
-    /// Values weighted so far, not yet divided by the sum of the weights.
+    /// The weighted sum of values so far, not yet divided by the sum of the weights.
     mixed: Vec<f32>,
     /// The largest score and the sum of the weights of each row so far.
     tops: Vec<(f32, f32)>,
 }
 
-/// One step that never stores the scores: tiles of queries and keys, with the weights put right as larger scores come.
-pub fn fused<T: Number>(crew: &Crew, marks: &Marks, span: &Span, inputs: &Inputs<'_, T>, out: (&mut [T], Strides)) {
-    let _stage = stage_mark!(marks, Ops, "fused");
-    fused_with(crew, span, inputs, out, |_, _| ());
-}
-
-/// As [`fused`], with something done with the largest score and the sum of the weights of each row: it is told of the
-/// first row of a block, counted over heads and sequences, and of those that follow.
-pub fn fused_with<T: Number>(
-    crew: &Crew,
-    span: &Span,
-    inputs: &Inputs<'_, T>,
-    (out, strides): (&mut [T], Strides),
-    keep: impl Fn(usize, &[(f32, f32)]) + Sync,
-) {
-    let touched = span.scores().saturating_mul(span.head_dim) / 16;
-    let out = Shared::new(out);
-    crew.each_with(touched, 0..span.blocks(TILE.0), Tile::default, |tile, at| {
-        let block = span.block(TILE.0, at);
-        let first = (block.batch * span.heads + block.head) * span.queries + block.first;
-        let mut out = out_rows(&out, strides, span, block);
-        if block.count > FEW {
-            tile.attend_lanes(span, inputs, block);
-            keep(first, &tile.tops);
-            return tile.lanes.put(out);
-        }
-        tile.attend(span, inputs, block);
-        keep(first, &tile.tops);
-        for (row, (mixed, (_, sum))) in tile.mixed.chunks(span.head_dim).zip(&tile.tops).enumerate() {
-            let out = out.row(row).iter_mut().zip(mixed);
-            out.for_each(|(out, mixed)| *out = T::narrow(mixed / sum));
-        }
-    });
-}
-
 impl Tile {
-    fn attend_lanes<T: Number>(&mut self, span: &Span, inputs: &Inputs<'_, T>, block: Block) {
-        let (keys, values) = (inputs.keys.keys(span, block), inputs.values.keys(span, block));
-        // Lanes without a query see what the last one does.
+    fn attend_lanes<T: Number>(&mut self, Attention { span, inputs, .. }: &Attention<'_, T>, block: Block) {
+        let of_head = [inputs.keys, inputs.values].map(|heads| heads.keys(span, block));
+        // Lanes without a query have the bounds of the last one.
         let rows: [usize; LANES] = std::array::from_fn(|lane| lane.min(block.count - 1));
         let (begins, ends) = (rows.map(|row| span.left_behind(block, row)), rows.map(|row| span.seen(block, row)));
         self.lanes.begin(inputs.queries.queries(span, block));
         for from in (begins[0]..ends[LANES - 1]).step_by(TILE.1) {
             let count = TILE.1.min(ends[LANES - 1] - from);
-            let parts = [keys, values].map(|rows| rows.part(from, count, 0, span.head_dim));
-            self.lanes.tile(parts, |scores| {
+            self.lanes.tile(of_head.map(|rows| rows.part(from, count, 0, span.head_dim)), |scores| {
                 if ends[0] < from + count || begins[LANES - 1] > from {
                     mask(from, scores, ([0; LANES], begins, ends));
                 }
@@ -314,16 +322,16 @@ impl Tile {
         self.tops.extend(self.lanes.tops().take(block.count));
     }
 
-    fn attend<T: Number>(&mut self, span: &Span, inputs: &Inputs<'_, T>, block: Block) {
+    fn attend<T: Number>(&mut self, Attention { span, inputs, .. }: &Attention<'_, T>, block: Block) {
         let width = span.head_dim;
         let queries = inputs.queries.queries(span, block);
-        let (keys, values) = (inputs.keys.keys(span, block), inputs.values.keys(span, block));
+        let [keys, values] = [inputs.keys, inputs.values].map(|heads| heads.keys(span, block));
         let put = Put { scale: (width as f32).sqrt().recip(), add: false };
         self.mixed.clear();
         self.mixed.resize(block.count * width, 0.0);
         self.tops.clear();
         self.tops.resize(block.count, (f32::NEG_INFINITY, 0.0));
-        // Keys that the last row does not see are seen by none.
+        // No row sees keys that the last one does not see.
         let seen = span.seen(block, block.count - 1);
         for from in (span.left_behind(block, 0)..seen).step_by(TILE.1) {
             let count = TILE.1.min(seen - from);
@@ -339,18 +347,17 @@ impl Tile {
         }
     }
 
-    /// Makes the scores of a tile weights, and what was weighted before comparable with them.
+    /// Turns the scores of a tile into weights, and rescales the sums so far to the new largest score.
     fn weigh(&mut self, span: &Span, block: Block, from: usize, count: usize) {
         let Self { scores, mixed, tops, .. } = self;
         let rows = scores.chunks_mut(count).zip(mixed.chunks_mut(span.head_dim)).zip(tops);
         vectorized!({
             for (row, ((scores, mixed), (top, sum))) in rows.enumerate() {
                 let seen = span.seen(block, row).saturating_sub(from).min(count);
-                let (scores, unseen) = scores.split_at_mut(seen);
-                unseen.fill(0.0);
                 let left_behind = span.left_behind(block, row).saturating_sub(from).min(seen);
-                let (left_behind, scores) = scores.split_at_mut(left_behind);
-                left_behind.fill(0.0);
+                scores[..left_behind].fill(0.0);
+                scores[seen..].fill(0.0);
+                let scores = &mut scores[left_behind..seen];
                 if scores.is_empty() {
                     continue;
                 }

@@ -1,31 +1,28 @@
-//! Attention of the pairs that a layout keeps: tiles of queries and keys, and gathered columns, with the weights put right
-//! as larger scores come. Scores are never stored, and what is left out is never looked at.
-
-#![allow(unsafe_code, reason = "threads write rows of their own side by side; each block has its reason")]
+//! Attention of a block of 64 queries by online softmax: tiles of keys, and gathered columns. Scores are never stored, and
+//! pairs outside the layout are never computed.
 
 use std::ops::Range;
 
-use super::attention::{Inputs, Span, Strides};
-use super::rows::{Rows, RowsMut, Shared};
+use super::rows::{Rows, RowsMut};
 use super::tiles::{LANES, Lanes, mix, score, weigh};
 use super::vectors::{dot, exp, vectorized};
-use super::{crew::Crew, number::Number, product::widened};
-use crate::{Marks, attention::Layout, marks::stage_mark};
+use super::{number::Number, product::widened};
+use crate::attention::Layout;
 
-/// Keys that are worked on together at most: tiles that follow one another are one product.
+/// The most keys of one product: adjacent tiles are multiplied together.
 const KEYS: usize = 256;
 
-/// A gathered column is computed for every row of its block if at least one row out of this many keeps it, else row by row.
+/// A gathered column is computed for every row of its block if at least one row in this many keeps it, else row by row.
 const WORTH_GATHERING: u32 = 8;
 
-/// Bytes that a thread needs for heads of this many numbers.
+/// Workspace bytes per thread for heads of this width.
 pub fn thread_bytes(head_dim: usize) -> u64 {
-    // A list that grows may end up half empty.
+    // A list that grew may be half empty.
     let numbers = LANES * (KEYS + 2 * head_dim) + 2 * KEYS * head_dim;
     2 * (4 * numbers + LANES * size_of::<Single>() * KEYS) as u64
 }
 
-/// Pairs that the CPU computes of a layout: those of tiles and of columns that are worth gathering for every query of their block.
+/// Pairs that the CPU computes for a layout: tiles, and columns worth gathering, for every query of their block.
 pub fn executed(layout: &Layout) -> u64 {
     let rows = |block: usize| layout.tiling.rows.min((layout.length - block * layout.tiling.rows as usize) as u32);
     let saved = |block: usize| {
@@ -45,68 +42,23 @@ fn is_worth_gathering(kept: u32, rows: u32) -> bool {
     kept * WORTH_GATHERING >= rows
 }
 
-pub fn attend<T: Number>(
-    crew: &Crew,
-    marks: &Marks,
-    span: &Span,
-    layout: &Layout,
-    inputs: &Inputs<'_, T>,
-    (out, strides): (&mut [T], Strides),
-) {
-    let _stage = stage_mark!(marks, Ops, "blocks");
-    assert!(span.start == 0 && span.queries == layout.length, "the layout is of this length");
-    assert!(layout.tiling.rows as usize == LANES, "the layout is for the CPU");
-    let blocks = layout.blocks();
-    let heads = span.batch * span.heads;
-    let touched = usize::try_from(layout.executed()).unwrap_or(usize::MAX).saturating_mul(heads * span.head_dim) / 16;
-    let out = Shared::new(out);
-    crew.each_with(touched, 0..heads * blocks, Work::default, |work, at| {
-        // The last blocks have most to do, where it is causal.
-        let (of, block) = (at / blocks, blocks - 1 - at % blocks);
-        let head = Head::of(span, inputs, of / span.heads, of % span.heads);
-        work.attend(&head, layout, block);
-        let first = block * LANES;
-        let place = of / span.heads * strides.batch + of % span.heads * strides.head + first * strides.row;
-        // SAFETY: blocks and heads have no number in common, and each is done once.
-        let out = unsafe { out.rows(place, LANES.min(layout.length - first), span.head_dim, strides.row) };
-        work.put(out);
-    });
-}
-
-struct Head<'a, T> {
-    queries: Rows<'a, T>,
-    keys: Rows<'a, T>,
-    values: Rows<'a, T>,
-}
-
-impl<'a, T: Number> Head<'a, T> {
-    fn of(span: &Span, inputs: &Inputs<'a, T>, batch: usize, head: usize) -> Self {
-        let kv_head = head / (span.heads / span.kv_heads);
-        Self {
-            queries: inputs.queries.of(span, batch, head),
-            keys: inputs.keys.of(span, batch, kv_head),
-            values: inputs.values.of(span, batch, kv_head),
-        }
-    }
-}
-
 struct Single {
     row: u32,
     column: u32,
     weight: f32,
 }
 
-/// What a thread works in: up to 64 queries, and the keys and values of a tile.
+/// The workspace of a thread: up to 64 queries, and the keys and values of a tile.
 pub struct Work {
-    /// The queries, turned and scaled: a row for each of their numbers.
+    /// The queries, transposed and scaled.
     queries: Vec<Lanes>,
     scores: Vec<Lanes>,
-    /// Values weighted so far, not yet divided by the sum of the weights: a row for each query.
+    /// The weighted sum of values so far, a row per query, not yet divided by the sum of the weights.
     mixed: Vec<f32>,
     /// The largest score and the sum of the weights so far.
     tops: Lanes,
     sums: Lanes,
-    /// Keys and values that were gathered, or widened.
+    /// Keys and values, gathered or widened.
     keys: Vec<f32>,
     values: Vec<f32>,
     singles: Vec<Single>,
@@ -128,12 +80,18 @@ impl Default for Work {
 }
 
 impl Work {
-    fn attend<T: Number>(&mut self, head: &Head<'_, T>, layout: &Layout, block: usize) {
+    /// Attends the queries of a block of a layout to all keys and values of their head.
+    pub fn attend<T: Number>(
+        &mut self,
+        queries: Rows<'_, T>,
+        of_head: [Rows<'_, T>; 2],
+        layout: &Layout,
+        block: usize,
+    ) {
         let first = block * LANES;
-        let queries = head.queries.part(first, LANES.min(layout.length - first), 0, head.queries.width);
         self.begin(queries);
         for (keys, is_partial) in runs(layout, block) {
-            let parts = [head.keys, head.values].map(|rows| rows.part(keys.start, keys.len(), 0, queries.width));
+            let parts = of_head.map(|rows| rows.part(keys.start, keys.len(), 0, queries.width));
             let mask = |scores: &mut [Lanes]| {
                 if is_partial {
                     mask_by_rule(layout, first, keys.start, scores);
@@ -141,11 +99,11 @@ impl Work {
             };
             self.tile(parts, mask);
         }
-        self.gathered(queries.count, head, layout, block);
-        self.single(queries, head, layout, block);
+        self.gathered(queries.count as u32, of_head, layout, block);
+        self.single(queries, of_head, layout, block);
     }
 
-    /// Turns the queries, and forgets what was before. Lanes without a query have zeros.
+    /// Begins with other queries. Lanes without a query are zero.
     pub fn begin<T: Number>(&mut self, queries: Rows<'_, T>) {
         let scale = (queries.width as f32).sqrt().recip();
         self.queries.clear();
@@ -168,8 +126,8 @@ impl Work {
         mix(scores, widened(values, wide_values), mixed);
     }
 
-    fn gathered<T: Number>(&mut self, rows: usize, head: &Head<'_, T>, layout: &Layout, block: usize) {
-        let (rows, width) = (rows as u32, head.keys.width);
+    fn gathered<T: Number>(&mut self, rows: u32, of_head: [Rows<'_, T>; 2], layout: &Layout, block: usize) {
+        let width = of_head[0].width;
         let mut columns = layout.columns_of(block).filter(|(_, bits)| is_worth_gathering(ones(bits), rows)).peekable();
         while columns.peek().is_some() {
             let (mut keys, mut values) = (std::mem::take(&mut self.keys), std::mem::take(&mut self.values));
@@ -178,8 +136,9 @@ impl Work {
             keys.clear();
             values.clear();
             for (column, bits) in columns.by_ref().take(KEYS) {
-                copy_row(head.keys.row(column), &mut keys);
-                copy_row(head.values.row(column), &mut values);
+                for (rows, gathered) in of_head.iter().zip([&mut keys, &mut values]) {
+                    vectorized!(gathered.extend(rows.row(column).iter().map(|number| number.wide())));
+                }
                 kept[count] = bits[0];
                 count += 1;
             }
@@ -189,7 +148,8 @@ impl Work {
         }
     }
 
-    fn single<T: Number>(&mut self, queries: Rows<'_, T>, head: &Head<'_, T>, layout: &Layout, block: usize) {
+    fn single<T: Number>(&mut self, queries: Rows<'_, T>, of_head: [Rows<'_, T>; 2], layout: &Layout, block: usize) {
+        let [keys, values] = of_head;
         let scale = (queries.width as f32).sqrt().recip();
         let columns =
             layout.columns_of(block).filter(|(_, bits)| !is_worth_gathering(ones(bits), queries.count as u32));
@@ -198,7 +158,7 @@ impl Work {
         for (column, bits) in columns {
             singles.extend(bit_places(bits[0]).map(|row| Single { row, column: column as u32, weight: 0.0 }));
         }
-        // Row by row, so that a query is widened once; a row's columns stay in order.
+        // Row by row, so that each query is widened once; the columns of a row stay in order.
         singles.sort_unstable_by_key(|single| (single.row, single.column));
         vectorized!({
             for of_row in singles.chunk_by_mut(|one, next| one.row == next.row) {
@@ -208,7 +168,7 @@ impl Work {
                 let mixed = &mut mixed[row * queries.width..][..queries.width];
                 let mut higher = tops[row];
                 for single in of_row.iter_mut() {
-                    single.weight = scale * dot(query, head.keys.row(single.column as usize));
+                    single.weight = scale * dot(query, keys.row(single.column as usize));
                     higher = higher.max(single.weight);
                 }
                 let shrink = exp(tops[row] - higher);
@@ -218,7 +178,7 @@ impl Work {
                 for single in of_row {
                     let weight = exp(single.weight - higher);
                     sums[row] += weight;
-                    let value = head.values.row(single.column as usize);
+                    let value = values.row(single.column as usize);
                     mixed.iter_mut().zip(value).for_each(|(mixed, value)| *mixed += weight * value.wide());
                 }
             }
@@ -230,7 +190,7 @@ impl Work {
         self.tops.0.into_iter().zip(self.sums.0)
     }
 
-    /// Writes the rows of the block: what was mixed over the sum of the weights, and zeros where nothing was kept.
+    /// Writes the output of the block. Queries without any key get zeros.
     pub fn put<T: Number>(&self, mut out: RowsMut<'_, T>) {
         for (row, mixed) in self.mixed.chunks(out.width).enumerate().take(out.count) {
             let share = if self.sums.0[row] > 0.0 { self.sums.0[row].recip() } else { 0.0 };
@@ -240,14 +200,16 @@ impl Work {
     }
 }
 
-/// Leaves out what the rule of a layout does: the scores of keys from `from` on with the queries from `first` on.
+/// Masks scores by the rule of a layout, for keys from `from` on and queries from `first` on. Lanes after the last query
+/// follow its rule: with one query per head, they are the other heads of its group.
 fn mask_by_rule(layout: &Layout, first: usize, from: usize, scores: &mut [Lanes]) {
-    let kept: [_; LANES] = std::array::from_fn(|lane| layout.rule.columns(first + lane, layout.length));
+    let row = |lane: usize| (first + lane).min(layout.length - 1);
+    let kept: [_; LANES] = std::array::from_fn(|lane| layout.rule.columns(row(lane), layout.length));
     let [begins, tos] = [0, 1].map(|at| kept.map(|(_, window)| window[at]));
     mask(from, scores, (kept.map(|(end, _)| end), begins, tos));
 }
 
-/// Leaves out scores of keys from `from` on. A query keeps keys up to one end, and from a beginning to another end.
+/// Masks scores of keys from `from` on. A query keeps keys up to one end, and those between a beginning and another end.
 pub fn mask(from: usize, scores: &mut [Lanes], bounds: ([usize; LANES], [usize; LANES], [usize; LANES])) {
     let place = |column: usize| column.saturating_sub(from).min(scores.len()) as u32;
     let (ends, begins, tos) = (bounds.0.map(place), bounds.1.map(place), bounds.2.map(place));
@@ -269,10 +231,6 @@ fn mask_by_bits(kept: &[u64], scores: &mut [Lanes]) {
     }
 }
 
-fn copy_row<T: Number>(from: &[T], to: &mut Vec<f32>) {
-    vectorized!(to.extend(from.iter().map(|number| number.wide())));
-}
-
 fn bit_places(bits: u64) -> impl Iterator<Item = u32> {
     let mut left = bits;
     std::iter::from_fn(move || {
@@ -282,7 +240,7 @@ fn bit_places(bits: u64) -> impl Iterator<Item = u32> {
     })
 }
 
-/// Tiles of a block that follow one another, as ranges of keys, and whether the rule decides about some of them.
+/// Adjacent tiles of a block as ranges of keys, and whether some of them must be masked by the rule.
 fn runs(layout: &Layout, block: usize) -> impl Iterator<Item = (Range<usize>, bool)> {
     let (keys, length) = (layout.tiling.keys as usize, layout.length);
     let mut tiles = layout.tiles_of(block).peekable();

@@ -36,7 +36,7 @@ impl<T: Number> CacheMemory<Vec<T>> for Heap {
     }
 }
 
-/// Makes a buffer at least this large. What was in it is lost: the old one goes first, so that both are never there at once.
+/// Makes a buffer at least this large. The old one is freed first, so its contents are lost.
 pub fn fit<T: Number>(buffer: &mut Vec<T>, size: usize) -> Done {
     if buffer.len() < size {
         *buffer = Vec::new();
@@ -45,7 +45,7 @@ pub fn fit<T: Number>(buffer: &mut Vec<T>, size: usize) -> Done {
     Ok(())
 }
 
-/// Zeros, or an error where there is no memory for them.
+/// Zeros, or an error if out of memory.
 pub fn zeros<T: Number>(length: usize) -> Result<Vec<T>, ModelError> {
     let mut numbers = Vec::new();
     let refuse = |_| ModelError::OutOfMemory { bytes: (length as u64).saturating_mul(size_of::<T>() as u64) };

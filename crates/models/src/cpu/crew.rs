@@ -1,4 +1,4 @@
-//! The threads that a decoder runs on: the requested number, including the caller.
+//! The threads of a decoder, including the caller.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -6,11 +6,10 @@ use super::product::settle;
 use crate::ModelError;
 use crate::threads::{self, Threads};
 
-/// Numbers that are touched in less time than it takes to wake a thread.
+/// The elements that are touched in the time it takes to wake a thread.
 const TOO_LITTLE: usize = 1 << 15;
 
-/// The threads of a decoder. The caller is one of them, so that stages stay on its track, and one thread is the caller
-/// alone.
+/// The threads of a decoder. The caller is one of them, so stages are on its track.
 pub struct Crew {
     others: Option<Threads>,
 }
@@ -30,8 +29,8 @@ impl Crew {
         self.others.as_ref().map_or(0, |others| others.current_num_threads()) + 1
     }
 
-    /// Does something with each part; a thread that is done takes the next one. `touched` says how many numbers all
-    /// parts touch: little work is done by the caller alone.
+    /// Runs work for each part; idle threads take the next one. `touched` is the number of elements that all parts touch: the
+    /// caller does little work alone.
     pub fn each<P: Send>(
         &self,
         touched: usize,
@@ -41,7 +40,7 @@ impl Crew {
         self.each_with(touched, parts, || (), |(), part| work(part));
     }
 
-    /// As [`Crew::each`], with something that each thread makes for itself.
+    /// As [`Crew::each`], with state that each thread creates.
     pub fn each_with<P: Send, S>(
         &self,
         touched: usize,
@@ -75,7 +74,7 @@ mod tests {
     use std::{collections::HashSet, thread};
 
     #[test]
-    fn a_crew_of_one_is_the_caller_alone() {
+    fn a_crew_of_one_has_only_the_caller() {
         let crew = Crew::new(1).unwrap();
         assert_eq!(crew.threads(), 1);
         let caller = thread::current().id();
@@ -83,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn every_part_is_done_once_by_no_more_threads_than_there_are() {
+    fn every_part_runs_once_on_at_most_the_given_threads() {
         let crew = Crew::new(3).unwrap();
         assert_eq!(crew.threads(), 3);
         let (done, threads) = (Mutex::new(Vec::new()), Mutex::new(HashSet::new()));
@@ -98,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn little_work_wakes_nobody() {
+    fn little_work_wakes_no_thread() {
         let caller = thread::current().id();
         Crew::new(2).unwrap().each(TOO_LITTLE, 0..9, |_| assert_eq!(thread::current().id(), caller));
     }

@@ -18,7 +18,7 @@ pub struct CpuPasses<T> {
     /// The head, unless it is tied to the embedding.
     own_head: Option<Vec<T>>,
     stack: Stack<T>,
-    chosen: Vec<u32>,
+    sampled: Vec<u32>,
     results: Results,
 }
 
@@ -31,7 +31,7 @@ impl<T: Number> CpuPasses<T> {
         let embedding = loader.stacked(&[config.embedding_tensor()])?;
         let own_head = config.head_tensor().map(|spec| loader.stacked(&[spec])).transpose()?;
         let stack = Stack::load(config, options, loader)?;
-        Ok(Self { crew, embedding, own_head, stack, chosen: Vec::new(), results: Results::default() })
+        Ok(Self { crew, embedding, own_head, stack, sampled: Vec::new(), results: Results::default() })
     }
 
     fn run(&mut self, ids: &[u32], before: Before) -> Done {
@@ -96,21 +96,21 @@ impl<T: Number> Passes for CpuPasses<T> {
         self.run(ids, Before::Cache)?;
         let _stage = stage_mark!(self.stack.options.marks, Layer, "sampling");
         let rows = self.stack.logits().chunks(self.stack.config.vocab);
-        self.chosen = rows.map(|row| index_of_largest(row) as u32).collect();
+        self.sampled = rows.map(|row| index_of_largest(row) as u32).collect();
         Ok(())
     }
 
     fn run_next(&mut self) -> Done {
-        self.run_prefill(&self.chosen.clone())
+        self.run_prefill(&self.sampled.clone())
     }
 
     fn write_next(&mut self, ids: &[u32]) -> Done {
-        ids.clone_into(&mut self.chosen);
+        ids.clone_into(&mut self.sampled);
         Ok(())
     }
 
     fn read_next(&mut self) -> Result<Vec<u32>, ModelError> {
-        Ok(self.chosen.clone())
+        Ok(self.sampled.clone())
     }
 
     fn logits_count(&self) -> usize {

@@ -1,14 +1,13 @@
-//! Products of halves by instructions that some processors have: of bf16 numbers in pairs, exact and added in f32, and of
-//! f32 numbers with halves that are widened in registers.
+//! Half-precision products with AVX-512: of bf16 pairs, accumulated in f32, and of f32 with halves widened in registers.
 
-// The instructions take vectors that are read through pointers; sizes are checked before.
+// Intrinsics read vectors through pointers; sizes are checked before.
 #![allow(unsafe_code)]
 
 use half::{bf16, f16};
 
 use super::{number::Number, rows::Rows, tiles::Lanes};
 
-/// Whether this processor multiplies numbers of this type in pairs.
+/// Whether this processor has instructions for pairs of this type.
 pub fn suit_pairs<T: Number>(width: usize) -> bool {
     T::IS_BF16 && width.is_multiple_of(2) && has_pairs()
 }
@@ -23,12 +22,12 @@ fn has_pairs() -> bool {
     false
 }
 
-/// As [`super::tiles::score`], for queries in pairs: each lane has the bits of two numbers that follow one another.
+/// As [`super::tiles::score`], for queries in pairs: each lane has the bits of two consecutive elements.
 #[cfg(target_arch = "x86_64")]
 pub fn score_pairs(queries: &[Lanes], keys: Rows<'_, bf16>, scores: &mut [Lanes], lanes: usize, is_added: bool) {
     assert!(2 * queries.len() == keys.width && scores.len() == keys.count, "the tile fits");
     assert!(suit_pairs::<bf16>(keys.width), "the processor multiplies pairs");
-    // SAFETY: the processor was asked, and the sizes were compared.
+    // SAFETY: the CPU feature and the sizes were checked.
     unsafe {
         match lanes {
             ..=16 => x86::score_all::<1>(queries, keys, scores, is_added),
@@ -40,12 +39,12 @@ pub fn score_pairs(queries: &[Lanes], keys: Rows<'_, bf16>, scores: &mut [Lanes]
 
 #[cfg(not(target_arch = "x86_64"))]
 pub fn score_pairs(_: &[Lanes], _: Rows<'_, bf16>, _: &mut [Lanes], _: usize, _: bool) {
-    unreachable!("no processor of this kind multiplies pairs");
+    unreachable!("this architecture has no instructions for pairs");
 }
 
-/// Halves that are widened in registers.
+/// A half-precision type that is widened in registers.
 pub trait Half: Number {
-    /// Widens 16 of them.
+    /// Widens 16 elements.
     ///
     /// # Safety
     /// They can be read, and the processor has AVX-512.
@@ -76,14 +75,14 @@ impl Half for f16 {
     }
 }
 
-/// Puts the product of each row of `x` with each row of weights into `sums`, unless the processor lacks the instructions.
+/// Computes the dot products of each row of `x` with each row of weights. False if the processor lacks the instructions.
 pub fn dots<T: Half>(x: Rows<'_, f32>, weights: Rows<'_, T>, sums: &mut [f32]) -> bool {
     assert!(x.width == weights.width && sums.len() == x.count * weights.count, "the rows fit");
     #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("avx512f") {
         for column in 0..weights.count {
             for at in 0..x.count {
-                // SAFETY: the processor was asked, and the rows are equally long.
+                // SAFETY: the CPU feature was checked, and the rows are equally long.
                 sums[at * weights.count + column] = unsafe { x86::dot(x.row(at), weights.row(column)) };
             }
         }
@@ -92,12 +91,12 @@ pub fn dots<T: Half>(x: Rows<'_, f32>, weights: Rows<'_, T>, sums: &mut [f32]) -
     false
 }
 
-/// Widens numbers into as many others, unless the processor lacks the instructions.
+/// Converts numbers to f32. False if the processor lacks the instructions.
 pub fn widen<T: Half>(numbers: &[T], to: &mut [f32]) -> bool {
-    assert!(numbers.len() == to.len(), "there are as many");
+    assert!(numbers.len() == to.len(), "the lengths are equal");
     #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("avx512f") {
-        // SAFETY: the processor was asked, and there are as many.
+        // SAFETY: the CPU feature and the lengths were checked.
         unsafe { x86::widen(numbers, to) };
         return true;
     }
@@ -111,7 +110,7 @@ mod x86 {
 
     use super::{Half, Lanes, Rows, bf16};
 
-    /// Bytes ahead of what is read that the next rows are fetched from, which a processor does too late by itself.
+    /// The prefetch distance in bytes; hardware prefetching is too late.
     const AHEAD: usize = 8192;
 
     #[target_feature(enable = "avx512f")]
@@ -134,7 +133,7 @@ mod x86 {
         for (x, block) in x_blocks.iter().zip(blocks) {
             #[allow(clippy::needless_range_loop, reason = "the sums stay in registers")]
             for of in 0..VECTORS {
-                // SAFETY: a block has this many vectors, and what is fetched ahead is not read.
+                // SAFETY: a block has this many vectors, and prefetching does not read.
                 unsafe {
                     let from = block.as_ptr().add(16 * of);
                     if of % 2 == 0 {
@@ -149,7 +148,7 @@ mod x86 {
         x_rest.iter().zip(rest).fold(sum, |sum, (x, weight)| sum + x * weight.wide())
     }
 
-    /// Keys whose sums are kept in registers together.
+    /// The number of keys whose sums are kept in registers.
     const KEYS: usize = 6;
 
     #[target_feature(enable = "avx512f,avx512bf16")]
@@ -160,7 +159,7 @@ mod x86 {
         is_added: bool,
     ) {
         for (at, some) in scores.chunks_mut(KEYS).enumerate() {
-            // SAFETY: what was asked for above holds of some of the keys too.
+            // SAFETY: as the caller ensures.
             unsafe {
                 match some.len() {
                     KEYS => score_some::<KEYS, VECTORS>(queries, keys, at * KEYS, some, is_added),
@@ -182,8 +181,7 @@ mod x86 {
     ) {
         let keys: [*const bf16; COUNT] = std::array::from_fn(|at| keys.row(from + at).as_ptr());
         let mut sums = [[_mm512_setzero_ps(); VECTORS]; COUNT];
-        // SAFETY: a vector is a quarter of the lanes, of which there are `VECTORS` quarters at most; a row of keys has two
-        // numbers for each query.
+        // SAFETY: `VECTORS` vectors are at most all lanes, and a row of keys has two elements for each row of queries.
         unsafe {
             let vector = |lanes: *const Lanes, of: usize| _mm512_loadu_ps(lanes.cast::<f32>().add(16 * of));
             if is_added {

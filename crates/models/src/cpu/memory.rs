@@ -1,4 +1,4 @@
-//! What a decoder on the CPU needs, before it allocates anything.
+//! The memory of a decoder on the CPU, predicted before anything is allocated.
 
 use super::attention::{Span, naive_bytes};
 use super::panels::{block_columns, panel_bytes};
@@ -11,11 +11,10 @@ use crate::{
     decoder::layers::LinearAt, rope::RopeTable,
 };
 
-/// What a thread needs for a product and a tile of attention in addition to the workspace of `gemm`: packed columns, and scores of a
-/// tile.
+/// Workspace of a thread for products and tiles of attention, in addition to that of `gemm`.
 pub(crate) const PACKED_BYTES: u64 = 1 << 20;
 
-/// What is small and not counted one by one: the threads, the lists of layers, the frequencies.
+/// Small allocations that are not counted one by one: threads, lists of layers, RoPE frequencies.
 pub(crate) const SMALL_BYTES: u64 = 1 << 20;
 
 /// Which passes are run.
@@ -23,12 +22,12 @@ pub(crate) const SMALL_BYTES: u64 = 1 << 20;
 pub enum Pass {
     /// Logits of every position, without the cache.
     Forward,
-    /// Prefill and steps behind the cache: logits of the last position alone.
+    /// Prefill and steps: logits of the last position.
     Cached,
 }
 
-/// Bytes of the heap that a decoder needs at most to run passes of this many tokens per sequence, behind at most `start`
-/// that are in the cache already. Without threads it is what stays between passes.
+/// The most heap bytes of a decoder for passes of this many tokens per sequence after at most `start` cached ones. With 0
+/// threads, what stays allocated between passes.
 pub fn needed_bytes(
     config: &Config,
     options: &Options,
@@ -60,12 +59,12 @@ pub fn needed_bytes(
     ])
 }
 
-/// Bytes of weights, given `all` for a fully resident model.
+/// Bytes of weights, given those of all layers resident.
 pub(super) fn kept_bytes(config: &Config, dtype: Dtype, offload: Option<&Offload>, all: u64) -> u64 {
     offload.map_or(all, |offload| offload.weight_bytes(config, dtype, all, layer_bytes(config, dtype)))
 }
 
-/// Bytes of the cache: of a growing one its last capacity, and what one layer had before.
+/// Bytes of the cache at its largest capacity.
 fn cache_bytes(config: &Config, options: &Options, pass: Pass, tokens: usize) -> u64 {
     let capacity = match (options.capacity, pass) {
         (CacheCapacity::Static(capacity), _) => capacity.min(config.context),
@@ -75,7 +74,7 @@ fn cache_bytes(config: &Config, options: &Options, pass: Pass, tokens: usize) ->
     config.kv_bytes_per_token(options.dtype).saturating_mul(product(&[options.batch, capacity]))
 }
 
-/// What each thread needs for the products of a layer and of the head with this many rows.
+/// Workspace per thread for the products of layers and head with this many rows.
 pub(super) fn thread_bytes(config: &Config, dtype: Dtype, rows: usize, threads: usize) -> u64 {
     let products = [LinearAt::Qkv(0), LinearAt::Output(0), LinearAt::GateUp(0), LinearAt::Down(0), LinearAt::Head];
     let packed = products.map(|at| {
@@ -88,12 +87,12 @@ pub(super) fn thread_bytes(config: &Config, dtype: Dtype, rows: usize, threads: 
     product_bytes(packed.into_iter().max().unwrap_or(0))
 }
 
-/// What each thread needs for products that need this many bytes themselves.
+/// Workspace per thread for products with this much packed memory.
 pub(super) fn product_bytes(packed: u64) -> u64 {
     workspace_bytes().saturating_add(PACKED_BYTES).saturating_add(packed)
 }
 
-/// What each thread needs for products of two factors that change: gradients, and scores that are stored.
+/// Workspace per thread for products of two activations: gradients and stored scores.
 pub(crate) fn blocks_bytes(dtype: Dtype) -> u64 {
     product_bytes(if dtype == Dtype::F32 { 0 } else { BLOCKS_BYTES })
 }

@@ -1,4 +1,4 @@
-//! The weights of a model as passes want them: what is multiplied with the same input is one matrix.
+//! The weights of a model on the CPU. Matrices that multiply the same input are packed into one.
 
 use std::{marker::PhantomData, ops::Range};
 
@@ -12,7 +12,7 @@ use crate::{Config, Dtype, ModelError, Role, TensorSpec, error::ensure, weights:
 
 const PART: usize = 1 << 15;
 
-/// The weights of a layer. Vectors are kept in f32, after they were rounded to the dtype of the matrices.
+/// The weights of a layer. Vectors are f32, rounded to the dtype of the matrices first.
 pub type Layer<T> = LayerWeights<Vec<T>, Vec<f32>>;
 
 pub type Model<T> = Parameters<Vec<T>, Vec<f32>>;
@@ -20,13 +20,13 @@ pub type Model<T> = Parameters<Vec<T>, Vec<f32>>;
 /// The resident layers of a decoder, without embedding and head.
 pub type Body<T> = weights::Body<Vec<T>, Vec<f32>>;
 
-/// Loads weights as numbers of one type.
+/// Loads weights in a dtype.
 #[derive(Clone, Copy)]
 pub struct Loader<'a, T> {
-    /// None where all numbers are 0.
+    /// None for zeros.
     pub weights: Option<&'a dyn TensorSource>,
     crew: &'a Crew,
-    /// The scales of matrices of layers if these are e4m3.
+    /// The scales of the matrices of layers if they are e4m3.
     pub fp8: Option<WeightScales>,
     of: PhantomData<T>,
 }
@@ -77,7 +77,7 @@ pub fn numbers<T: Number>(part: Part<&Vec<T>, &Vec<f32>>, range: Range<usize>) -
     }
 }
 
-/// Bytes of a layer in memory: matrices in the number type, what is kept in f32 in that.
+/// Bytes of a layer in memory: matrices in the dtype, vectors in f32.
 pub fn layer_bytes(config: &Config, dtype: Dtype) -> u64 {
     let bytes = |spec: &TensorSpec| {
         let is_vector = matches!(spec.role, Role::Norm | Role::ZeroCentredNorm | Role::Bias);
@@ -120,13 +120,13 @@ impl<'a, T: Number> Loader<'a, T> {
             rest = others;
             let data = weights.tensor(spec)?;
             let (name, has, wants) = (&spec.name, data.count(), these.len());
-            ensure!(has == wants, "`{name}` has {has} numbers and not {wants}");
+            ensure!(has == wants, "`{name}` has {has} numbers, expected {wants}");
             self.crew.each(these.len(), these.chunks_mut(PART).enumerate(), |(at, part)| data.read_at(at * PART, part));
         }
         Ok(numbers)
     }
 
-    /// Codes and scales, in the memory of numbers.
+    /// Codes and scales, stored in a buffer of the dtype.
     fn quantised(&self, tensors: &[TensorSpec], scales: WeightScales) -> Result<Vec<T>, ModelError> {
         let mut storage = zeros::<T>(Layout::of(tensors, scales).bytes() / size_of::<T>())?;
         if let Some(weights) = self.weights {
@@ -137,20 +137,20 @@ impl<'a, T: Number> Loader<'a, T> {
 
     pub fn rows(&self, spec: &TensorSpec, rows: &[u32]) -> Result<Vec<T>, ModelError> {
         let [count, width] = spec.shape[..] else {
-            return Err(ModelError::Refused(format!("`{}` is no matrix", spec.name)));
+            return Err(ModelError::Refused(format!("`{}` is not a matrix", spec.name)));
         };
         let mut numbers = zeros(rows.len() * width)?;
         let Some(weights) = self.weights else { return Ok(numbers) };
         let data = weights.tensor(spec)?;
         let has_rows = data.count() == spec.count() && rows.iter().all(|row| (*row as usize) < count);
-        ensure!(has_rows, "`{}` has not got the rows {rows:?}", spec.name);
+        ensure!(has_rows, "`{}` does not have the rows {rows:?}", spec.name);
         for (row, to) in rows.iter().zip(numbers.chunks_mut(width)) {
             data.read_at(*row as usize * width, to);
         }
         Ok(numbers)
     }
 
-    /// The numbers of several tensors in f32, as the type rounds them. Norms that are stored minus one get it back.
+    /// Several tensors in f32, rounded to the dtype first. Zero-centred norms are shifted by 1.
     pub fn rounded(&self, specs: &[TensorSpec]) -> Result<Vec<f32>, ModelError> {
         let add = if specs.iter().any(|spec| spec.role == Role::ZeroCentredNorm) { 1.0 } else { 0.0 };
         Ok(self.stacked(specs)?.into_iter().map(|number| number.wide() + add).collect())
@@ -165,7 +165,7 @@ mod tests {
     use crate::Weights;
 
     #[test]
-    fn the_parts_of_a_layer_are_all_its_bytes() {
+    fn the_parts_of_a_layer_add_up_to_its_bytes() {
         let crew = Crew::new(1).unwrap();
         for preset in ["tiny", "tiny-qwen2", "tiny-llama", "tiny-gemma3", "decoder_tiny"] {
             let config = Config::from_preset(preset).unwrap();
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn every_tensor_of_a_checkpoint_is_found_as_it_was_loaded() {
+    fn every_tensor_of_a_checkpoint_can_be_found_after_loading() {
         for name in ["tiny", "tiny-qwen2", "tiny-llama", "decoder_tiny"] {
             let config = Config::from_preset(name).unwrap();
             let weights = Weights::synthetic(&config, 5);

@@ -1,4 +1,4 @@
-//! The number types that a decoder on the CPU stores; it computes in f32 with all of them.
+//! The element types of a decoder on the CPU, which computes in f32.
 
 use half::{bf16, f16};
 
@@ -12,20 +12,27 @@ pub trait Number: Copy + Default + Send + Sync + bytemuck::Pod {
     fn wide(self) -> f32;
     fn narrow(number: f32) -> Self;
 
-    /// The numbers themselves, if they are those of f32.
-    fn as_f32(_numbers: &[Self]) -> Option<&[f32]> {
-        None
-    }
-
-    /// Widens numbers into as many others.
+    /// Converts numbers to f32.
     #[inline(always)]
     fn widen(numbers: &[Self], to: &mut [f32]) {
         to.iter_mut().zip(numbers).for_each(|(to, number)| *to = number.wide());
     }
 
-    /// Puts the product of each of a few rows with each row of weights into `sums`.
+    /// Computes the dot products of each of a few rows with each row of weights by special instructions, if there are any.
+    fn fast_dots(_x: Rows<'_, f32>, _weights: Rows<'_, Self>, _sums: &mut [f32]) -> bool {
+        false
+    }
+
+    /// Computes the dot products of each of a few rows with each row of weights.
     fn dots(x: Rows<'_, f32>, weights: Rows<'_, Self>, sums: &mut [f32]) {
-        dots_by_lanes(x, weights, sums);
+        if Self::fast_dots(x, weights, sums) {
+            return;
+        }
+        vectorized!(for column in 0..weights.count {
+            for at in 0..x.count {
+                sums[at * weights.count + column] = dot(x.row(at), weights.row(column));
+            }
+        });
     }
 }
 
@@ -41,16 +48,12 @@ impl Number for f32 {
     fn narrow(number: f32) -> Self {
         number
     }
-
-    fn as_f32(numbers: &[Self]) -> Option<&[f32]> {
-        Some(numbers)
-    }
 }
 
 impl Number for bf16 {
     const IS_BF16: bool = true;
 
-    /// By its bits, which every processor has vectors for.
+    /// Shifts bits, which every processor can vectorize.
     #[inline(always)]
     fn wide(self) -> f32 {
         f32::from_bits(u32::from(self.to_bits()) << 16)
@@ -59,47 +62,43 @@ impl Number for bf16 {
     #[inline(always)]
     fn narrow(number: f32) -> Self {
         let bits = number.to_bits();
-        // To the nearest, of two to the even one.
+        // To nearest, ties to even.
         let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1)) >> 16;
         Self::from_bits(if number.is_nan() { bits >> 16 | 0x40 } else { rounded } as u16)
     }
 
-    fn dots(x: Rows<'_, f32>, weights: Rows<'_, Self>, sums: &mut [f32]) {
-        if !halves::dots(x, weights, sums) {
-            dots_by_lanes(x, weights, sums);
-        }
+    fn fast_dots(x: Rows<'_, f32>, weights: Rows<'_, Self>, sums: &mut [f32]) -> bool {
+        halves::dots(x, weights, sums)
     }
 }
 
 impl Number for f16 {
-    /// By its bits, which every processor has vectors for; the library's conversion asks for a feature at every number.
+    /// Shifts bits, which every processor can vectorize; `half` checks for a CPU feature at every number.
     #[inline(always)]
     fn wide(self) -> f32 {
         let bits = u32::from(self.to_bits());
         let size = (bits & 0x7fff) << 13;
-        // The exponent counts from another zero: 2^112 is the difference, and it puts subnormal numbers right too.
+        // Multiplying by 2^112 corrects the exponent bias, also of subnormals.
         let finite = (f32::from_bits(size) * f32::from_bits(0x7780_0000)).to_bits();
         let is_finite = size < 0x0f80_0000;
         f32::from_bits(if is_finite { finite } else { size | 0x7f80_0000 } | (bits & 0x8000) << 16)
     }
 
-    /// By its bits too: without a branch, so that there are vectors.
+    /// Without branches, so it can be vectorized.
     #[inline(always)]
     fn narrow(number: f32) -> Self {
         let size = number.to_bits() & 0x7fff_ffff;
-        // To the nearest, of two to the even one. Beyond the largest it is infinite.
+        // To nearest, ties to even. Too large numbers become infinite.
         let normal = (size.wrapping_sub(0x3800_0000).wrapping_add(0xfff + (size >> 13 & 1)) >> 13).min(0x7c00);
-        // The last bit of one half is worth as much as that of a subnormal number.
+        // The last bit of 0.5 has the value of the last bit of a subnormal.
         let subnormal = (f32::from_bits(size) + 0.5).to_bits().wrapping_sub(0.5_f32.to_bits());
         let finite = if size < 0x3880_0000 { subnormal } else { normal };
         let half = if size > 0x7f80_0000 { 0x7e00 } else { finite };
         Self::from_bits((half | number.to_bits() >> 16 & 0x8000) as u16)
     }
 
-    fn dots(x: Rows<'_, f32>, weights: Rows<'_, Self>, sums: &mut [f32]) {
-        if !halves::dots(x, weights, sums) {
-            dots_by_lanes(x, weights, sums);
-        }
+    fn fast_dots(x: Rows<'_, f32>, weights: Rows<'_, Self>, sums: &mut [f32]) -> bool {
+        halves::dots(x, weights, sums)
     }
 
     fn widen(numbers: &[Self], to: &mut [f32]) {
@@ -109,20 +108,12 @@ impl Number for f16 {
     }
 }
 
-fn dots_by_lanes<T: Number>(x: Rows<'_, f32>, weights: Rows<'_, T>, sums: &mut [f32]) {
-    vectorized!(for column in 0..weights.count {
-        for at in 0..x.count {
-            sums[at * weights.count + column] = dot(x.row(at), weights.row(column));
-        }
-    });
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn every_half_is_widened_as_the_library_does() {
+    fn every_half_widens_as_in_the_half_crate() {
         for bits in 0..=u16::MAX {
             let half = f16::from_bits(bits);
             assert!(half.wide() == half.to_f32() || half.is_nan() && half.wide().is_nan(), "{bits:#x}");
@@ -133,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn every_number_is_rounded_as_the_library_does() {
+    fn every_number_rounds_as_in_the_half_crate() {
         // All signs, exponents and upper bits, each with lower bits at, below and above the middle of two halves.
         let lower = [0, 1, 0xfff, 0x1000, 0x1001, 0x1fff, 0x7fff, 0x8000, 0x8001, 0xffff];
         for number in (0..=u16::MAX).flat_map(|upper| lower.map(|lower| f32::from_bits(u32::from(upper) << 16 | lower)))

@@ -1,9 +1,9 @@
-//! What a linear layer does to many rows: a token in each lane of the vectors.
+//! Linear layers over many tokens, with a token in each vector lane.
 //!
-//! Tokens are packed into panels once, by all threads. Weights are read as they are stored, a block of them for all
-//! panels, and only some are widened at a time.
+//! All threads pack the tokens into panels once. Weights are read as stored, block by block for all panels, and widened a few
+//! at a time.
 
-#![allow(unsafe_code, reason = "threads write columns of their own side by side; the block has its reason")]
+#![allow(unsafe_code, reason = "threads write disjoint columns; the block has its reason")]
 
 use half::bf16;
 
@@ -13,17 +13,15 @@ use super::tiles::{LANES, Lanes, score};
 use super::{crew::Crew, halves, number::Number, vectors::vectorized};
 use crate::{Dtype, dtype::typed, tensors::product};
 
-/// Weights that are multiplied together with all panels.
+/// The most columns of a block of weights.
 const COLUMNS: usize = 48;
-/// Numbers (or pairs) of a token that are multiplied at a time. This part of a panel fits into a second-level cache.
-/// Numbers, or pairs, of a token that are multiplied at a time: so many of a panel stay in a second-level cache.
+/// Elements (or pairs) of a token that are multiplied at a time: this part of a panel stays in the L2 cache.
 const DEPTH: usize = 512;
 
-/// Rows of a panel that are packed at a time: they stay in a first-level cache.
+/// Rows of a panel that are packed at a time: they stay in the L1 cache.
 const STRIP: usize = 64;
 
-/// Bytes that a thread needs for a product of this many rows of up to this many numbers: its share of the packed rows, what
-/// comes out, and weights that are widened.
+/// Workspace bytes per thread for a product: its share of the packed rows, the output, and widened weights.
 pub fn panel_bytes(dtype: Dtype, rows: usize, depth: usize, threads: usize) -> u64 {
     let rows = rows.min(PART).next_multiple_of(LANES);
     let (is_paired, is_widened) = typed!(dtype, |T| (halves::suit_pairs::<T>(depth), !T::IS_F32));
@@ -32,7 +30,7 @@ pub fn panel_bytes(dtype: Dtype, rows: usize, depth: usize, threads: usize) -> u
     packed.div_ceil(threads.max(1) as u64).saturating_add(product(&[rows, COLUMNS, 4])).saturating_add(widened)
 }
 
-/// Columns of a block: fewer where threads would be left without one.
+/// The columns of a block, fewer if threads would be idle.
 pub fn block_columns(threads: usize, columns: usize) -> usize {
     columns.div_ceil(threads.max(1).saturating_mul(4)).next_multiple_of(COLUMNS / 4).clamp(COLUMNS / 4, COLUMNS)
 }
@@ -49,14 +47,14 @@ pub fn project_panels<T: Number>(crew: &Crew, x: Rows<'_, T>, weights: Weights<'
         crew.each_with(touched, parts, Default::default, |(own, block): &mut (Own, Vec<T>), part| {
             let column = part * width;
             let weights = weights.part(column, width.min(columns - column), block);
-            // SAFETY: parts have no column in common, and each is done once.
+            // SAFETY: parts share no column, and each is done once.
             let mut out = unsafe { out.rows(first * columns + column, rows.count, weights.count, columns) };
             panels.multiply(own, weights, &mut out, put);
         });
     }
 }
 
-/// Tokens side by side: for each 64 of them a row for each of their numbers, or for each pair.
+/// Transposed tokens: for each 64 tokens, a row per element or pair of elements.
 struct Panels {
     rows: usize,
     height: usize,
@@ -64,7 +62,7 @@ struct Panels {
     lanes: Vec<Lanes>,
 }
 
-/// What a thread keeps: the sums of a block, panel by panel, and widened weights.
+/// The workspace of a thread: the sums of a block, panel by panel, and widened weights.
 #[derive(Default)]
 struct Own {
     sums: Vec<Lanes>,
@@ -118,7 +116,7 @@ impl Panels {
     }
 }
 
-/// Puts tokens into lanes: number by number, or pair by pair.
+/// Transposes tokens into lanes, by element or by pair.
 fn pack_strip<T: Number>(tokens: Rows<'_, T>, to: &mut [Lanes], is_paired: bool) {
     vectorized!(for lane in 0..tokens.count {
         let token = tokens.row(lane);
@@ -177,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn products_with_panels_are_those_of_the_definition() {
+    fn products_with_panels_match_the_definition() {
         products_are_right::<f32>(1e-5);
         products_are_right::<f16>(1e-3);
         products_are_right::<bf16>(8e-3);

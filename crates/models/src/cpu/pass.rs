@@ -1,12 +1,12 @@
-//! One pass of rows through the layers.
+//! A pass through the layers.
 
 use laptime_probe::stage;
 
-use super::attention::{Heads, Inputs, Span, Strides, fused, naive};
+use super::attention::{self, Heads, Inputs, Span, Strides};
 use super::cache::{Cache, fit};
 use super::product::{Put, Weights, project_stored};
 use super::steps::{Norm, Positions, add_bias, gate, store};
-use super::{blocks, crew::Crew, model::Layer, number::Number, rows::Rows};
+use super::{crew::Crew, model::Layer, number::Number, rows::Rows};
 use crate::decoder::layers::{LinearAt, LinearOf, NormAt, Ops};
 use crate::{
     Attention, Config, Done, Dtype, Marks, Options, attention::Layout as AttentionLayout, fp8::Layout, parts::parts,
@@ -56,7 +56,7 @@ pub struct Pass<'a, T> {
     pub crew: &'a Crew,
     pub table: &'a RopeTable,
     pub layout: Option<&'a AttentionLayout>,
-    /// What runs together: sequences of one cache, or of several caches at different positions. All have as many queries.
+    /// Sequences of one cache, or of several caches at different positions. All have as many queries.
     pub spans: &'a [Span],
     /// Whether only the last row of each sequence is normed for the head.
     pub is_last_only: bool,
@@ -73,7 +73,7 @@ impl<T: Number> Pass<'_, T> {
         Norm { weight, eps: self.config.norm_eps as f32 }
     }
 
-    /// Norms one row, the last, out of every `every` rows.
+    /// Norms the last of every `every` rows.
     fn norm_rows(&mut self, weight: &[f32], every: usize) {
         let stream = &self.buffers.stream[..self.rows() * self.config.hidden];
         self.norm_weight(weight).rows(self.crew, every, stream, &mut self.buffers.normed);
@@ -87,7 +87,7 @@ impl<T: Number> Pass<'_, T> {
         (self.config.heads + 2 * self.config.kv_heads) * self.config.head_dim
     }
 
-    /// Attends, in the rows of one span, to its cache, or to the keys and values next to the queries.
+    /// Attends the rows of a span to its cache, or to the keys and values packed with the queries.
     fn attend_span(&mut self, at: usize, group: usize, first: usize, span: &Span) {
         let Span { heads, kv_heads, head_dim, queries, .. } = *span;
         let row = self.qkv_width();
@@ -100,11 +100,10 @@ impl<T: Number> Pass<'_, T> {
             inputs = Inputs { keys, values, ..inputs };
         }
         let out = (&mut mixed[first * heads * head_dim..], Strides::by_token(queries, heads, head_dim));
-        let marks = &self.options.marks;
+        let attention = attention::Attention { crew: self.crew, marks: &self.options.marks, span: *span, inputs };
         match (self.layout, self.options.attention) {
-            (Some(layout), _) => blocks::attend(self.crew, marks, span, layout, &inputs, out),
-            (None, Attention::Naive) => naive(self.crew, marks, span, &inputs, scores, out),
-            (None, Attention::Dense) => fused(self.crew, marks, span, &inputs, out),
+            (None, Attention::Naive) => attention.naive(scores, out),
+            (layout, _) => attention.fused(layout, out),
         }
     }
 }
@@ -136,7 +135,7 @@ impl<T: Number> Ops for Pass<'_, T> {
         let ([outputs, width], rows, every) = (at.shape(self.config), self.rows(), self.every());
         let norm = linear.post_norm.map(|weight| self.norm_weight(weight));
         let Buffers { stream, normed, qkv, mixed, gate_up, logits, .. } = &mut *self.buffers;
-        // A product with a post-norm takes the place of the normed states, which nothing reads any more.
+        // A product with a post-norm overwrites the normed states, which are no longer needed.
         let of_block = |x, normed, stream| match norm {
             Some(_) => (x, normed, Put::OVER),
             None => (x, stream, Put::ONTO),

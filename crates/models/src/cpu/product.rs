@@ -1,7 +1,7 @@
-//! Products of matrices, in parts that threads share: by the crate `gemm`, and for few rows, which
-//! are limited by memory bandwidth, by a loop over the weights as they are stored.
+//! Matrix products, in parts for several threads: with the crate `gemm`, or for few rows, which are limited by memory
+//! bandwidth, with a loop over the stored weights.
 //!
-//! Everything is added in f32. Halves are widened block by block, so that no widened copy of a matrix is ever there.
+//! Sums are f32. Half-precision factors are widened block by block, never as a whole.
 
 // The kernels take pointers; this file wraps them in rows.
 #![allow(unsafe_code)]
@@ -13,19 +13,19 @@ use super::vectors::vectorized;
 use super::{crew::Crew, number::Number, panels::project_panels};
 use crate::fp8::Layout;
 
-/// Rows of a part of a product, and its columns.
+/// The most rows and columns of a part of a product.
 pub const PART: usize = 512;
 
-/// Columns that a part has at least, so that a kernel is worth its start.
+/// The fewest columns of a part, for kernels to be efficient.
 const LEAST_COLUMNS: usize = 32;
 
-/// How many numbers of a row are widened at a time.
+/// The elements of a row that are widened at a time.
 pub const DEPTH: usize = 512;
 
-/// Numbers of the right factor that are widened for few rows at a time: they stay in a first-level cache.
+/// The elements of the right factor that are widened at a time for few rows: they stay in the L1 cache.
 const WIDENED: usize = 4096;
 
-/// Up to this many rows the weights are read once and multiplied as they come.
+/// Up to this many rows, the weights are read once and multiplied as stored.
 pub const FEW: usize = 4;
 
 #[derive(Default)]
@@ -35,7 +35,7 @@ pub struct Blocks {
     sum: Vec<f32>,
 }
 
-/// Bytes of the workspace that `gemm` keeps per thread: a second-level cache.
+/// Bytes of the workspace that `gemm` keeps per thread: the size of the L2 cache.
 pub fn workspace_bytes() -> u64 {
     gemm_common::cache::CACHE_INFO[1].cache_bytes as u64
 }
@@ -45,7 +45,7 @@ pub const BLOCKS_BYTES: u64 = (4 * (2 * PART * DEPTH + PART * PART)) as u64;
 #[derive(Clone, Copy)]
 pub struct Factor<'a, T> {
     stored: Rows<'a, T>,
-    /// Whether its columns are what is stored as rows.
+    /// Whether its columns are stored as rows.
     is_transposed: bool,
 }
 
@@ -98,13 +98,13 @@ pub struct Put {
 }
 
 impl Put {
-    /// It overwrites what is there.
+    /// Overwrites the output.
     pub const OVER: Self = Self { scale: 1.0, add: false };
-    /// It is added to what is there.
+    /// Adds to the output.
     pub const ONTO: Self = Self { scale: 1.0, add: true };
 }
 
-/// The weights of a linear layer: as they are multiplied, or in e4m3.
+/// The weights of a linear layer, in the dtype or in e4m3.
 #[derive(Debug, Clone, Copy)]
 pub enum Weights<'a, T> {
     Plain(Rows<'a, T>),
@@ -119,7 +119,7 @@ impl<'a, T: Number> Weights<'a, T> {
         }
     }
 
-    /// Some of the rows, dequantised into a block if need be.
+    /// Some rows, dequantised into a block if necessary.
     pub fn part<'b>(&self, from: usize, count: usize, block: &'b mut Vec<T>) -> Rows<'b, T>
     where
         'a: 'b,
@@ -138,7 +138,7 @@ impl<'a, T: Number> Weights<'a, T> {
     }
 }
 
-/// Multiplies rows with a transposed matrix of weights, shared out over the crew: what a linear layer does.
+/// A linear layer: multiplies rows with a transposed matrix of weights, on all threads.
 pub fn project<T: Number>(crew: &Crew, x: Rows<'_, T>, weights: Rows<'_, T>, out: &mut [T], put: Put) {
     project_stored(crew, x, Weights::Plain(weights), out, put);
 }
@@ -155,7 +155,7 @@ pub fn project_stored<T: Number>(crew: &Crew, x: Rows<'_, T>, weights: Weights<'
     });
 }
 
-/// Multiplies two matrices, shared out over the crew. Panics where they do not fit.
+/// Multiplies two matrices on all threads. Panics if they do not fit.
 pub fn share<T: Number>(crew: &Crew, left: Factor<'_, T>, right: Factor<'_, T>, out: &mut [T], put: Put) {
     let sizes = [left.rows(), right.columns(), left.columns()];
     each_part(crew, sizes, out, |blocks: &mut Blocks, [row, column], out| {
@@ -163,7 +163,7 @@ pub fn share<T: Number>(crew: &Crew, left: Factor<'_, T>, right: Factor<'_, T>, 
     });
 }
 
-/// Columns of a part. They are fewer than usual where threads would be left without one.
+/// The columns of a part, fewer if threads would be idle.
 pub fn part_columns(threads: usize, [rows, columns]: [usize; 2]) -> usize {
     let each = if rows > FEW { 4 } else { 16 };
     let wanted = threads.saturating_mul(each).div_ceil(rows.div_ceil(PART).max(1));
@@ -171,8 +171,8 @@ pub fn part_columns(threads: usize, [rows, columns]: [usize; 2]) -> usize {
     wide.next_multiple_of(LEAST_COLUMNS).clamp(LEAST_COLUMNS, PART)
 }
 
-/// Shares a product of these rows, columns and depth out over the crew, with something that each thread keeps. A part
-/// begins at a row and a column, and has as many as it is given to write.
+/// Runs the parts of a product of these rows, columns and depth on all threads, with state per thread. `work` gets the first
+/// row and column of a part, and its output.
 pub fn each_part<T: Number, S: Default>(
     crew: &Crew,
     [rows, columns, depth]: [usize; 3],
@@ -186,7 +186,7 @@ pub fn each_part<T: Number, S: Default>(
     crew.each_with(touched, 0..rows.div_ceil(PART) * across, S::default, |own, part| {
         let (row, column) = (part / across * PART, part % across * part_columns);
         let (height, width) = (PART.min(rows - row), part_columns.min(columns - column));
-        // SAFETY: parts have no number in common, and each is done once.
+        // SAFETY: parts are disjoint, and each is done once.
         let mut out = unsafe { out.rows(row * columns + column, height, width, columns) };
         work(own, [row, column], &mut out);
     });
@@ -223,7 +223,7 @@ pub fn multiply<X: Number, W: Number, O: Number>(
     }
 }
 
-/// Multiplies few rows: each number of the right factor is read once.
+/// Multiplies few rows. Each element of the right factor is read once.
 fn multiply_few<X: Number, W: Number, O: Number>(
     blocks: &mut Blocks,
     x: Rows<'_, X>,
@@ -277,7 +277,7 @@ pub fn widened<'a, T: Number>(rows: Rows<'a, T>, block: &'a mut Vec<f32>) -> Row
 }
 
 pub fn kernel(left: Factor<'_, f32>, right: Factor<'_, f32>, out: &mut RowsMut<'_, f32>, put: Put) {
-    // Where the first number is, and how far the next column and the next row are.
+    // The first element, and the strides of columns and rows.
     let place = |Factor { stored, is_transposed }: Factor<'_, f32>| {
         let stride = stored.stride as isize;
         let (column, row) = if is_transposed { (stride, 1) } else { (1, stride) };
@@ -286,7 +286,7 @@ pub fn kernel(left: Factor<'_, f32>, right: Factor<'_, f32>, out: &mut RowsMut<'
     let (rows, columns, depth) = (left.rows(), right.columns(), left.columns());
     assert!(depth == right.rows() && rows == out.count && columns == out.width, "the matrices fit");
     let ((left, left_column, left_row), (right, right_column, right_row)) = (place(left), place(right));
-    // SAFETY: all three are rows inside slices, with these strides; `out` is nobody else's while it is written.
+    // SAFETY: all three are rows within slices, with these strides, and `out` is borrowed mutably.
     unsafe {
         gemm::gemm(
             rows,
@@ -312,16 +312,15 @@ pub fn kernel(left: Factor<'_, f32>, right: Factor<'_, f32>, out: &mut RowsMut<'
     }
 }
 
-/// Creates this thread's workspace for products, as large as a second-level cache.
+/// Creates this thread's workspace of `gemm`, which is as large as the L2 cache.
 ///
-/// The kernels create it in a thread's first product and keep it until the thread ends. Which case pays for it must not
-/// depend on which case runs first, nor on which thread gets a part of the work.
+/// Otherwise the first product of a thread creates it, and the first case would account for its memory.
 pub fn settle() {
     const SIZE: usize = 64;
     let zeros = [0.0; SIZE * SIZE];
     let mut product = [0.0; SIZE * SIZE];
     let rows = || Rows::dense(&zeros, SIZE, SIZE);
-    // The kernels pack the left factor into the workspace if it lies column by column, and may change sides before.
+    // The kernels pack a column-major left factor into the workspace, and may swap the factors first.
     let (left, right) = (Factor::transposed(rows()), Factor::plain(rows()));
     kernel(left, right, &mut RowsMut::dense(&mut product, SIZE, SIZE), Put::OVER);
 }
@@ -370,14 +369,14 @@ mod tests {
     }
 
     #[test]
-    fn products_are_those_of_the_definition_in_every_type() {
+    fn products_match_the_definition_in_every_dtype() {
         products_are_right::<f32>(1e-5);
         products_are_right::<f16>(1e-3);
         products_are_right::<bf16>(8e-3);
     }
 
     #[test]
-    fn a_shared_product_is_the_same_as_one_alone() {
+    fn a_product_on_several_threads_is_the_same() {
         for (rows, columns, depth) in [(1, 1000, 70), (2, 300, 300), (5, 40, 1100), (600, 530, 40)] {
             let (x, w) = (numbers::<f32>(rows * depth), numbers::<f32>(columns * depth));
             let (x, w) = (Rows::dense(&x, rows, depth), Rows::dense(&w, columns, depth));

@@ -1,6 +1,6 @@
-//! Rows of numbers that lie a stride apart in something larger: a matrix, a part of one, a head of all heads.
+//! Strided rows: a matrix, a part of one, or a head among all heads.
 
-// Parts of one matrix that threads write side by side are no slices; each block has its reason.
+// Disjoint parts of a matrix that threads write are not slices; each block has its reason.
 #![allow(unsafe_code)]
 
 use std::marker::PhantomData;
@@ -14,12 +14,12 @@ pub struct Rows<'a, T> {
     numbers: &'a [T],
     pub count: usize,
     pub width: usize,
-    /// Numbers from the beginning of one to that of the next.
+    /// The distance between the starts of two rows.
     pub stride: usize,
 }
 
 impl<'a, T> Rows<'a, T> {
-    /// Rows that begin with the first number. Panics where a row would reach beyond the numbers.
+    /// Rows that start with the first element. Panics if they do not fit.
     pub fn new(numbers: &'a [T], count: usize, width: usize, stride: usize) -> Self {
         assert!(reach(count, width, stride) <= numbers.len(), "{count} rows of {width} reach beyond the numbers");
         Self { numbers, count, width, stride }
@@ -46,25 +46,28 @@ impl<'a, T> Rows<'a, T> {
 }
 
 impl<'a, T: Number> Rows<'a, T> {
-    pub fn as_f32(&self) -> Option<Rows<'a, f32>> {
+    fn cast<U: Number>(&self) -> Rows<'a, U> {
         let Self { numbers, count, width, stride } = *self;
-        T::as_f32(numbers).map(|numbers| Rows { numbers, count, width, stride })
+        Rows { numbers: bytemuck::cast_slice(numbers), count, width, stride }
+    }
+
+    pub fn as_f32(&self) -> Option<Rows<'a, f32>> {
+        T::IS_F32.then(|| self.cast())
     }
 
     pub fn as_bf16(&self) -> Option<Rows<'a, bf16>> {
-        let Self { numbers, count, width, stride } = *self;
-        T::IS_BF16.then(|| Rows { numbers: bytemuck::cast_slice(numbers), count, width, stride })
+        T::IS_BF16.then(|| self.cast())
     }
 }
 
-/// Numbers of which several threads write different rows at the same time.
+/// A slice whose rows are written by several threads.
 pub struct Shared<'a, T> {
     first: *mut T,
     length: usize,
     borrowed: PhantomData<&'a mut [T]>,
 }
 
-// SAFETY: it stands for a slice borrowed for writing, which may be sent to and, as `rows` asks, written by threads.
+// SAFETY: it is a mutable borrow of a slice, which threads may receive and, by the contract of `rows`, write.
 unsafe impl<T: Send> Send for Shared<'_, T> {}
 // SAFETY: as above.
 unsafe impl<T: Send> Sync for Shared<'_, T> {}
@@ -74,27 +77,27 @@ impl<'a, T> Shared<'a, T> {
         Self { first: numbers.as_mut_ptr(), length: numbers.len(), borrowed: PhantomData }
     }
 
-    /// Rows of them, to write. Panics where a row would reach beyond the numbers.
+    /// Rows to write. Panics if they do not fit.
     ///
     /// # Safety
-    /// No two that live at the same time have a number in common.
+    /// Rows that live at the same time are disjoint.
     pub unsafe fn rows(&self, offset: usize, count: usize, width: usize, stride: usize) -> RowsMut<'_, T> {
         assert!(
             offset + reach(count, width, stride) <= self.length,
             "{count} rows of {width} reach beyond the numbers"
         );
-        // SAFETY: the first row begins inside the numbers, or there is none.
+        // SAFETY: the offset is within the slice.
         let first = unsafe { self.first.add(offset.min(self.length)) };
         RowsMut { first, count, width, stride, borrowed: PhantomData }
     }
 }
 
-/// Rows of numbers to write, a stride apart; what lies between them belongs to others.
+/// Strided rows to write. The gaps may belong to others.
 pub struct RowsMut<'a, T> {
     first: *mut T,
     pub count: usize,
     pub width: usize,
-    /// Numbers from the beginning of one to that of the next.
+    /// The distance between the starts of two rows.
     pub stride: usize,
     borrowed: PhantomData<&'a mut [T]>,
 }
@@ -108,7 +111,7 @@ impl<'a, T> RowsMut<'a, T> {
     #[inline(always)]
     pub fn row(&mut self, at: usize) -> &mut [T] {
         assert!(at < self.count, "there are {} rows", self.count);
-        // SAFETY: every row lies inside the numbers, as was checked when these were made, and is nobody else's.
+        // SAFETY: rows are within the slice, as was checked on creation, and not shared.
         unsafe { std::slice::from_raw_parts_mut(self.first.add(at * self.stride), self.width) }
     }
 
@@ -120,12 +123,12 @@ impl<'a, T> RowsMut<'a, T> {
 impl<T: Number> RowsMut<'_, T> {
     pub fn as_f32(&mut self) -> Option<RowsMut<'_, f32>> {
         let Self { first, count, width, stride, .. } = *self;
-        // The type is the same, so nothing is made of these pointers that they were not.
+        // The type is the same, so the cast changes nothing.
         T::IS_F32.then(|| RowsMut { first: first.cast(), count, width, stride, borrowed: PhantomData })
     }
 }
 
-/// Numbers up to the end of the last row.
+/// The elements up to the end of the last row.
 fn reach(count: usize, width: usize, stride: usize) -> usize {
     match count {
         0 => 0,
@@ -138,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_are_a_stride_apart_and_parts_are_inside_them() {
+    fn rows_are_strided_and_parts_are_within_them() {
         let numbers: Vec<u32> = (0..20).collect();
         let rows = Rows::new(&numbers[1..], 3, 4, 6);
         assert_eq!(rows.row(2), [13, 14, 15, 16]);
@@ -148,12 +151,12 @@ mod tests {
 
     #[test]
     #[should_panic = "reach beyond the numbers"]
-    fn rows_beyond_the_numbers_are_never_made() {
+    fn rows_that_do_not_fit_panic() {
         Rows::new(&[0.0; 15], 3, 4, 6);
     }
 
     #[test]
-    fn shared_rows_write_what_is_theirs() {
+    fn shared_rows_write_only_their_elements() {
         let mut numbers = vec![0; 12];
         let shared = Shared::new(&mut numbers);
         // SAFETY: the first has the columns 0 and 1, the second 2 and 3.

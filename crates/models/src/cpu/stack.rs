@@ -1,6 +1,6 @@
-//! The layers of a decoder with all that passes over them need: rows in, normed rows out.
+//! The layers of a decoder with their cache and buffers: hidden states in, normed hidden states out.
 //!
-//! What the rows are, tokens looked up or something else, is the business of whoever runs them, and so is the head.
+//! The caller writes the hidden states and passes the head.
 
 use std::sync::Arc;
 
@@ -16,9 +16,9 @@ use crate::{
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Before {
-    /// It has none and keeps none. Every row is normed.
+    /// No cache. Every row is normed.
     Nothing,
-    /// Those of the cache, to which its own are added. The last row of each sequence is normed.
+    /// The positions of the cache, to which the pass adds its own. The last row of each sequence is normed.
     Cache,
 }
 
@@ -26,14 +26,14 @@ pub struct Stack<T> {
     pub config: Config,
     pub options: Options,
     body: Arc<Body<T>>,
-    /// The offloaded layers, which come before those of the body.
+    /// The offloaded layers, which precede those of the body.
     streamed: Option<Streamed<T>>,
     table: RopeTable,
     pub cache: Cache<T>,
     buffers: Buffers<T>,
-    /// What of the pairs is kept, at the length of the last pass.
+    /// The layout of sparse attention at the length of the last pass.
     layout: Option<Layout>,
-    /// Rows that the last pass normed, and those that it left logits of.
+    /// The rows of the last pass that were normed, and those with logits.
     rows: usize,
     logits_rows: usize,
 }
@@ -60,7 +60,7 @@ impl<T: Number> Stack<T> {
         self.streamed.as_mut().map_or(Ok(Vec::new()), Streamed::visits)
     }
 
-    /// Runs this many rows of each sequence, which `enter` writes. With a head, logits are computed too.
+    /// Runs this many rows of each sequence, which `enter` writes. With a head, also computes logits.
     pub fn run(
         &mut self,
         crew: &Crew,
@@ -74,8 +74,8 @@ impl<T: Number> Stack<T> {
         self.pass(crew, &[span], before, None, head, enter)
     }
 
-    /// Runs a row of each sequence behind the cache, and at once a row of each behind another one, whose positions are its
-    /// own. What is left is that of the first, then that of the second.
+    /// Runs a row of each sequence after the cache and, in the same pass, one after another cache at its own positions. The
+    /// results of the first come first.
     pub fn run_both(
         &mut self,
         crew: &Crew,
@@ -150,11 +150,9 @@ impl<T: Number> Stack<T> {
     fn lay_out(&mut self, span: &Span) -> Done {
         let Some(kept) = &self.options.kept else { return Ok(()) };
         if span.start > 0 {
-            return Err(ModelError::sparse_behind_cache());
+            return Err(ModelError::sparse_after_cache());
         }
-        if let Some(reason) = kept.refusal(span.queries) {
-            return Err(ModelError::Refused(reason));
-        }
+        kept.refusal(span.queries).map_or(Ok(()), |reason| Err(ModelError::Refused(reason)))?;
         if self.layout.as_ref().is_none_or(|layout| layout.length != span.queries) {
             let _stage = stage_mark!(self.options.marks, Layer, "build_pattern");
             self.layout = Some(Layout::build(kept, span.queries, CPU_TILING));

@@ -1,4 +1,4 @@
-//! The steps of a pass between its products, row by row.
+//! The row-wise operations of a pass between products.
 
 use super::vectors::{self, dot, gelu_tanh, sine_squared, vectorized};
 use super::{attention::Span, crew::Crew, number::Number};
@@ -10,8 +10,8 @@ pub fn rows_of_part(width: usize) -> usize {
     (PART / width.max(1)).max(1)
 }
 
-/// Runs a body over every row, on all threads and with the widest vectors: `(numbers, width)` for each list of rows.
-/// `cost` is how many numbers are touched.
+/// Runs a body over every row, on all threads and with the widest vectors. Each matrix is `(elements, width)`; `cost` is the
+/// number of elements touched.
 macro_rules! each_row {
     ($crew:expr, $cost:expr, ($rows:expr, $width:expr), |$row:ident| $body:expr) => {{
         let (width, cost) = ($width, $cost);
@@ -46,7 +46,7 @@ pub fn embed<T: Number>(crew: &Crew, ids: &[u32], embedding: &[T], width: usize,
     });
 }
 
-/// Multiplies numbers with a factor, which is rounded to their dtype first, as `transformers` does.
+/// Multiplies with a factor that is rounded to the dtype first, as in `transformers`.
 pub fn scale<T: Number>(crew: &Crew, factor: f32, numbers: &mut [T]) {
     let factor = T::narrow(factor).wide();
     crew.each(numbers.len(), numbers.chunks_mut(PART), |part| {
@@ -61,7 +61,7 @@ pub struct Norm<'a> {
 }
 
 impl Norm<'_> {
-    /// Norms rows of one matrix into another. Of `every` rows the last one is taken.
+    /// Norms the last of every `every` rows of a matrix into another.
     pub fn rows<T: Number>(self, crew: &Crew, every: usize, from: &[T], out: &mut [T]) {
         let (width, out) = (self.weight.len(), &mut out[..from.len() / every]);
         each_row!(crew, from.len() / every, (from, every * width), (out, width), |from, out| {
@@ -73,7 +73,7 @@ impl Norm<'_> {
         });
     }
 
-    /// Adds the norm of each row of one matrix to the row of another.
+    /// Adds the norm of each row of a matrix to another.
     pub fn add_rows<T: Number>(self, crew: &Crew, from: &[T], out: &mut [T]) {
         let (width, out) = (self.weight.len(), &mut out[..from.len()]);
         each_row!(crew, from.len(), (from, width), (out, width), |from, out| {
@@ -87,9 +87,8 @@ impl Norm<'_> {
     #[inline(always)]
     fn in_place<T: Number>(self, row: &mut [T]) {
         let factor = self.factor(row);
-        row.iter_mut()
-            .zip(self.weight)
-            .for_each(|(number, weight)| *number = T::narrow(number.wide() * factor * weight));
+        let row = row.iter_mut().zip(self.weight);
+        row.for_each(|(number, weight)| *number = T::narrow(number.wide() * factor * weight));
     }
 
     #[inline(always)]
@@ -98,14 +97,14 @@ impl Norm<'_> {
     }
 }
 
-/// What is done to queries, keys and values after they were projected: bias, norm by head, rotation.
+/// Bias, head norms and RoPE of projected queries, keys and values.
 pub struct Positions<'a> {
     pub config: &'a Config,
     pub table: &'a RopeTable,
     pub bias: Option<&'a [f32]>,
     pub query_norm: Option<Norm<'a>>,
     pub key_norm: Option<Norm<'a>>,
-    /// Tokens of each sequence, and the position of the first.
+    /// Tokens per sequence, and the position of the first.
     pub tokens: usize,
     pub start: usize,
 }
@@ -140,7 +139,7 @@ impl Positions<'_> {
     }
 }
 
-/// Rotates the pairs of a head: forward by a direction of 1, back by -1.
+/// Rotates the pairs of a head. A direction of -1 rotates back.
 #[inline(always)]
 pub fn rotate<T: Number>(layout: RopeLayout, row: &mut [T], (cosines, sines): (&[f32], &[f32]), direction: f32) {
     let angles = cosines.iter().zip(sines);
@@ -160,8 +159,7 @@ pub fn rotate<T: Number>(layout: RopeLayout, row: &mut [T], (cosines, sines): (&
     }
 }
 
-/// Copies keys and values, which lie in rows with queries, to the positions of a cache from `start` on. The cache has a
-/// stretch of `capacity` positions for each head of each sequence.
+/// Copies keys and values of packed rows to a cache, which has `capacity` positions for each head of each sequence.
 pub fn store<T: Number>(crew: &Crew, span: &Span, qkv: &[T], capacity: usize, (keys, values): (&mut [T], &mut [T])) {
     let Span { heads, kv_heads, head_dim, queries, start, .. } = *span;
     let width = (heads + 2 * kv_heads) * head_dim;
@@ -177,7 +175,7 @@ pub fn store<T: Number>(crew: &Crew, span: &Span, qkv: &[T], capacity: usize, (k
     });
 }
 
-/// Makes the first half of each row `activation(first) * second`, after a bias was added to both.
+/// Replaces the first half of each row by `activation(first) * second`, after adding a bias to both.
 pub fn gate<T: Number>(crew: &Crew, activation: Activation, width: usize, bias: Option<&[f32]>, gate_up: &mut [T]) {
     match activation {
         Activation::Silu => gate_by(crew, vectors::silu, width, bias, gate_up),
@@ -230,15 +228,15 @@ pub fn add_row<T: Number>(to: &mut [T], row: &[T]) {
     to.iter_mut().zip(row).for_each(|(to, number)| *to = T::narrow(to.wide() + number.wide()));
 }
 
-/// An activation that swings: `x + sin(x a)^2 / (b + 1e-9)` for each channel.
+/// The Snake activation: `x + sin(x a)^2 / (b + 1e-9)` per channel.
 pub struct Snake {
-    /// `a`: how fast it swings.
+    /// `a`.
     rates: Vec<f32>,
     /// `1 / (b + 1e-9)`.
     shares: Vec<f32>,
 }
 
-/// What keeps a division from one by 0, as in the official package.
+/// Avoids a division by 0, as in the official package.
 const NOT_ZERO: f32 = 1e-9;
 
 impl Snake {
@@ -286,7 +284,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_snake_swings_as_fast_and_as_far_as_it_is_told() {
+    fn snake_matches_its_definition() {
         let snake = Snake::new(&[0.0, 2.0_f32.ln()], &[0.0, 4.0_f32.ln()]);
         let mut out = [0.0_f32; 4];
         snake.run(&Crew::new(1).unwrap(), &[0.5, 0.5, -1.0, 3.0], &mut out);
@@ -308,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_added_is_scaled_by_channel() {
+    fn added_rows_are_scaled_per_channel() {
         let mut to = [1.0_f32, 1.0, 1.0, 1.0];
         add_scaled(&Crew::new(1).unwrap(), &[0.5, 2.0], &[1.0, 2.0, 3.0, 4.0], &mut to);
         assert_eq!(to, [1.5, 5.0, 2.5, 9.0]);

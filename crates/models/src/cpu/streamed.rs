@@ -1,4 +1,4 @@
-//! Offloaded layers on the CPU: a thread reads them from a file, one at a time, into buffers that are reused in turn.
+//! Offloaded layers on the CPU: a thread reads them from a file, one at a time, into alternating buffers.
 
 mod copier;
 mod file;
@@ -7,14 +7,15 @@ use std::{collections::VecDeque, mem, time::Instant};
 
 use laptime_probe::stage;
 
-use self::copier::{Copier, Copying, Direction, Done, Link, Request, nanos};
+use self::copier::{Copied, Copier, Copying, Direction, Link, Request, nanos};
 use self::file::LayerFile;
 use super::model::{Layer, Loader, layer_bytes};
 use super::number::Number;
 use crate::offload::order::Place;
 use crate::offload::schedule::{LayerCopies, OffloadedLayers};
 use crate::{
-    Config, Home, LayerVisit, Marks, ModelError, Offloading, Options, StreamMode, fp8::WeightScales, marks::stage_mark,
+    Config, Done, Home, LayerVisit, Marks, ModelError, Offloading, Options, StreamMode, fp8::WeightScales,
+    marks::stage_mark,
 };
 
 /// Visits that are kept until they are read; older ones are dropped.
@@ -31,7 +32,7 @@ pub struct FileCopies<T> {
     layer_bytes: u64,
     copier: Copier<T>,
     buffers: Vec<Buffer<T>>,
-    /// Whether the copies that were requested and not waited for were requested ahead.
+    /// For each outstanding copy, whether it was requested ahead.
     requested: VecDeque<bool>,
     wait_began: Instant,
     visit: LayerVisit,
@@ -80,10 +81,10 @@ impl<T: Number> Streamed<T> {
 }
 
 impl<T: Number> FileCopies<T> {
-    fn ask(&mut self, direction: Direction, Place { layer, pass, .. }: Place, buffer: usize) -> Result<(), ModelError> {
+    fn send(&mut self, direction: Direction, Place { layer, pass, .. }: Place, buffer: usize) -> Done {
         match mem::replace(&mut self.buffers[buffer], Buffer::Copying) {
-            Buffer::Here(buffer) => self.copier.ask(Request { direction, layer, pass, buffer }),
-            Buffer::Missing | Buffer::Copying => Err(not_here(layer)),
+            Buffer::Here(buffer) => self.copier.send(Request { direction, layer, pass, buffer }),
+            Buffer::Missing | Buffer::Copying => Err(in_use(layer)),
         }
     }
 }
@@ -91,7 +92,7 @@ impl<T: Number> FileCopies<T> {
 impl<T: Number> LayerCopies for FileCopies<T> {
     type Layer = Layer<T>;
 
-    fn make_buffers(&mut self) -> Result<(), ModelError> {
+    fn make_buffers(&mut self) -> Done {
         let mut stage = None;
         for buffer in self.buffers.iter_mut().filter(|buffer| matches!(buffer, Buffer::Missing)) {
             stage.get_or_insert_with(|| stage!("allocate"));
@@ -100,22 +101,22 @@ impl<T: Number> LayerCopies for FileCopies<T> {
         Ok(())
     }
 
-    fn begin_wait(&mut self) -> Result<(), ModelError> {
+    fn begin_wait(&mut self) -> Done {
         self.wait_began = Instant::now();
         Ok(())
     }
 
-    fn request(&mut self, place: Place, buffer: usize, is_ahead: bool) -> Result<(), ModelError> {
+    fn request(&mut self, place: Place, buffer: usize, is_ahead: bool) -> Done {
         let _stage = stage_mark!(self.marks, Pipeline, "layer_issue", layer = place.layer, forward = place.pass);
-        self.ask(Direction::In, place, buffer)?;
+        self.send(Direction::In, place, buffer)?;
         self.requested.push_back(is_ahead);
         Ok(())
     }
 
-    fn end_wait(&mut self, Place { layer, pass, .. }: Place, buffer: usize) -> Result<(), ModelError> {
-        let Done { order, copy_ns, outcome } = self.copier.wait()?;
+    fn end_wait(&mut self, Place { layer, pass, .. }: Place, buffer: usize) -> Done {
+        let Copied { request, copy_ns, outcome } = self.copier.wait()?;
         let is_ahead = self.requested.pop_front().unwrap_or_default();
-        self.buffers[buffer] = Buffer::Here(order.buffer);
+        self.buffers[buffer] = Buffer::Here(request.buffer);
         self.visit = LayerVisit { layer, pass, is_ahead, wait_ns: nanos(self.wait_began), release_ns: 0.0, copy_ns };
         outcome
     }
@@ -123,14 +124,14 @@ impl<T: Number> LayerCopies for FileCopies<T> {
     fn layer(&self, buffer: usize) -> Result<&Layer<T>, ModelError> {
         match &self.buffers[buffer] {
             Buffer::Here(layer) => Ok(layer),
-            Buffer::Missing | Buffer::Copying => Err(not_here(self.visit.layer)),
+            Buffer::Missing | Buffer::Copying => Err(in_use(self.visit.layer)),
         }
     }
 
-    fn release(&mut self, place: Place, buffer: usize) -> Result<(), ModelError> {
+    fn release(&mut self, place: Place, buffer: usize) -> Done {
         let began = Instant::now();
         if self.mode == StreamMode::Sync {
-            self.ask(Direction::Back, place, buffer)?;
+            self.send(Direction::Back, place, buffer)?;
             self.buffers[buffer] = Buffer::Missing;
             self.copier.wait()?.outcome?;
         }
@@ -138,7 +139,7 @@ impl<T: Number> LayerCopies for FileCopies<T> {
         Ok(())
     }
 
-    fn end_turn(&mut self, _: Place) -> Result<(), ModelError> {
+    fn end_turn(&mut self, _: Place) -> Done {
         if self.visits.len() == MOST_VISITS {
             self.visits.pop_front();
         }
@@ -146,9 +147,9 @@ impl<T: Number> LayerCopies for FileCopies<T> {
         Ok(())
     }
 
-    fn forget(&mut self) -> Result<(), ModelError> {
+    fn forget(&mut self) -> Done {
         while self.requested.pop_front().is_some() {
-            let buffer = self.copier.wait()?.order.buffer;
+            let buffer = self.copier.wait()?.request.buffer;
             if let Some(place) = self.buffers.iter_mut().find(|place| matches!(place, Buffer::Copying)) {
                 *place = Buffer::Here(buffer);
             }
@@ -156,7 +157,7 @@ impl<T: Number> LayerCopies for FileCopies<T> {
         Ok(())
     }
 
-    fn clear(&mut self) -> Result<(), ModelError> {
+    fn clear(&mut self) -> Done {
         let unused = self.buffers.iter_mut().filter(|buffer| matches!(buffer, Buffer::Here(_)));
         unused.for_each(|buffer| *buffer = Buffer::Missing);
         Ok(())
@@ -172,6 +173,6 @@ impl<T: Number> LayerCopies for FileCopies<T> {
     }
 }
 
-fn not_here(layer: usize) -> ModelError {
+fn in_use(layer: usize) -> ModelError {
     ModelError::Refused(format!("the buffer of layer {layer} is in use"))
 }

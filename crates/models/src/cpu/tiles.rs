@@ -1,8 +1,7 @@
-//! Products and weights of a tile of attention, with a query in each lane of the vectors.
+//! Products and weights of a tile of attention, with a query in each vector lane.
 //!
-//! Scores lie key by key, the queries side by side: keys and values are read as they are stored, and the largest score and
-//! the sum of the weights of every query come without adding up lanes. `gemm` would pack keys anew for every block of
-//! queries.
+//! Scores are stored key by key, so keys and values are read as stored, and maxima and sums per query need no reduction over
+//! lanes. `gemm` would pack the keys again for every block of queries.
 
 use pulp::{Arch, Simd, WithSimd};
 
@@ -11,7 +10,7 @@ use super::vectors::{exp, vectorized};
 
 pub const LANES: usize = 64;
 
-/// A number for each query of a block. It begins where a vector may, so that none reaches over two lines of a cache.
+/// A number for each query of a block, aligned to cache lines.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[repr(C, align(64))]
 pub struct Lanes(pub [f32; LANES]);
@@ -22,13 +21,13 @@ impl Lanes {
     }
 }
 
-/// Keys or queries whose sums are kept in registers together.
+/// The number of keys or queries whose sums are kept in registers.
 const DEPTH: usize = 6;
 
-/// Numbers of the widest vectors, of which there are twice as many registers.
+/// Lanes of the widest vectors, which have twice as many registers.
 const WIDEST: usize = 16;
 
-/// Runs a function with the widest vectors, and with as many side by side as there are registers for.
+/// Runs a function with the widest vectors, and as many of them as there are registers for.
 macro_rules! with_vectors {
     ($run:ident, $($field:ident: $kind:ty),*) => {{
         struct Call<'a>($($kind),*);
@@ -48,8 +47,8 @@ macro_rules! with_vectors {
     }};
 }
 
-/// Puts the products of keys with queries into `scores`, a row for each key, or adds them to what is there. The queries
-/// are turned: a row for each of their numbers. Only so many lanes are asked for; others may be left as they are.
+/// Computes the products of keys with transposed queries, a row of scores per key, or adds them. Only the first `lanes` are
+/// needed; others may be left unchanged.
 pub fn score(queries: &[Lanes], keys: Rows<'_, f32>, scores: &mut [Lanes], lanes: usize, is_added: bool) {
     assert!(queries.len() == keys.width && scores.len() == keys.count, "the tile fits");
     let put = (lanes.min(LANES), is_added);
@@ -71,7 +70,7 @@ fn score_all<S: Simd, const VECTORS: usize>(
             (DEPTH, 1) => score_some::<S, DEPTH, 1>(simd, queries, keys, from, some, (1, is_added)),
             (DEPTH, 2) => score_some::<S, DEPTH, 2>(simd, queries, keys, from, some, (2, is_added)),
             (DEPTH, _) => score_some::<S, DEPTH, VECTORS>(simd, queries, keys, from, some, (vectors, is_added)),
-            // Tiles have 64 keys: ten times six and four.
+            // Tiles have 64 keys: ten times six, and four.
             (4, _) => score_some::<S, 4, VECTORS>(simd, queries, keys, from, some, (vectors, is_added)),
             _ => {
                 for (at, one) in some.chunks_mut(1).enumerate() {
@@ -103,7 +102,7 @@ fn score_some<S: Simd, const KEYS: usize, const VECTORS: usize>(
         for (at, query) in queries.iter().enumerate() {
             let query: [S::f32s; VECTORS] = S::as_simd_f32s(&query.0).0.as_chunks().0[group];
             for key in 0..KEYS {
-                // What cannot be missing is not asked for by a panic, which would keep the sums out of registers.
+                // Cannot be missing. A panic would keep the sums out of registers.
                 let number = simd.splat_f32s(keys[key].get(at).copied().unwrap_or(0.0));
                 for of in 0..VECTORS {
                     sums[key][of] = simd.mul_add_e_f32s(number, query[of], sums[key][of]);
@@ -117,7 +116,7 @@ fn score_some<S: Simd, const KEYS: usize, const VECTORS: usize>(
     }
 }
 
-/// Adds values, weighted, to what is mixed: a row for each query.
+/// Adds weighted values to `mixed`, which has a row per query.
 pub fn mix(weights: &[Lanes], values: Rows<'_, f32>, mixed: &mut [f32]) {
     assert!(weights.len() == values.count && mixed.len() == LANES * values.width, "the tile fits");
     with_vectors!(mix_all, weights: &'a [Lanes], values: Rows<'a, f32>, mixed: &'a mut [f32]);
@@ -128,13 +127,13 @@ fn mix_all<S: Simd, const VECTORS: usize>(simd: S, weights: &[Lanes], values: Ro
     for (at, some) in mixed.chunks_mut(DEPTH * values.width).enumerate() {
         match some.len() == DEPTH * values.width {
             true => mix_columns::<S, DEPTH, VECTORS>(simd, weights, values, at * DEPTH, some),
-            // 64 queries are ten times six and four.
+            // 64 queries are ten times six, and four.
             false => mix_columns::<S, 4, VECTORS>(simd, weights, values, at * DEPTH, some),
         }
     }
 }
 
-/// Mixes for some queries: several vectors of columns at a time, then one, then what is no vector.
+/// Mixes for some queries: several vectors of columns at a time, then single vectors, then single columns.
 #[inline(always)]
 fn mix_columns<S: Simd, const QUERIES: usize, const VECTORS: usize>(
     simd: S,
@@ -172,7 +171,8 @@ fn mix_some<S: Simd, const QUERIES: usize, const VECTORS: usize>(
     for (at, weights) in weights.iter().enumerate() {
         let (value, _) = S::as_simd_f32s(values.row(at));
         let value: [S::f32s; VECTORS] = *value[vector..].first_chunk().expect("the vectors are whole");
-        let weights: &[f32; QUERIES] = weights.0[query..].first_chunk().expect("there are as many queries");
+        let weights: &[f32; QUERIES] =
+            weights.0[query..].first_chunk().expect("the weights are those of these queries");
         for of_query in 0..QUERIES {
             let weight = simd.splat_f32s(weights[of_query]);
             for of in 0..VECTORS {
@@ -188,8 +188,8 @@ fn mix_some<S: Simd, const QUERIES: usize, const VECTORS: usize>(
     }
 }
 
-/// Makes scores weights, counted from the largest score so far, which is `tops`, and adds them to `sums`. What was added
-/// before is put right, and so is `mixed`. A score of negative infinity weighs nothing.
+/// Online softmax: replaces scores by weights relative to the largest score so far (`tops`), adds them to `sums`, and rescales
+/// `sums` and `mixed`. A score of negative infinity has weight 0.
 pub fn weigh(scores: &mut [Lanes], tops: &mut Lanes, sums: &mut Lanes, mixed: &mut [f32]) {
     vectorized!({
         let Lanes(mut higher) = *tops;
@@ -198,7 +198,7 @@ pub fn weigh(scores: &mut [Lanes], tops: &mut Lanes, sums: &mut Lanes, mixed: &m
         }
         let mut shrink = [0.0; LANES];
         for lane in 0..LANES {
-            // Where nothing was seen yet there is nothing to put right.
+            // Without keys so far there is nothing to rescale.
             let top = tops.0[lane];
             shrink[lane] = if top == f32::NEG_INFINITY { 1.0 } else { exp(top - higher[lane]) };
         }
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn products_are_those_of_the_definition_for_every_size() {
+    fn products_match_the_definition_for_every_size() {
         for (count, width) in [(1, 1), (4, 16), (6, 8), (13, 80), (64, 64), (11, 33)] {
             let (queries, keys) = (lanes(width), numbers(count * width));
             let keys = Rows::dense(&keys, count, width);
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_comes_out_without_vectors() {
+    fn scalar_code_gives_the_same_result() {
         let (queries, keys) = (lanes(24), numbers(11 * 24));
         let keys = Rows::dense(&keys, 11, 24);
         let (mut vectors, mut plain) = (vec![Lanes::all(0.0); 11], vec![Lanes::all(0.0); 11]);
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn weights_in_parts_are_weights_of_the_whole() {
+    fn online_softmax_in_parts_matches_the_whole() {
         let all = lanes(9);
         let (mut tops, mut sums, mut mixed) = (Lanes::all(f32::NEG_INFINITY), Lanes::all(0.0), vec![2.0; LANES]);
         let (mut first, mut second) = (all[..4].to_vec(), all[4..].to_vec());
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn lanes_that_see_nothing_weigh_nothing() {
+    fn lanes_without_keys_have_no_weight() {
         let (mut tops, mut sums, mut mixed) = (Lanes::all(f32::NEG_INFINITY), Lanes::all(0.0), vec![0.0; LANES]);
         let mut scores = vec![Lanes::all(f32::NEG_INFINITY); 3];
         weigh(&mut scores, &mut tops, &mut sums, &mut mixed);

@@ -1,4 +1,4 @@
-//! Training on the CPU, on the products and steps of the decoder.
+//! Training on the CPU.
 
 mod adamw;
 mod attention;
@@ -20,7 +20,7 @@ use crate::train::buffers::{Kept, Scratch};
 use crate::train::{ModelTrainer, ops::TrainState};
 use crate::{Attention, Config, Dtype, ModelError, TrainOptions, TrainSizes, Trainer, Weights, rope::RopeTable};
 
-/// Loads a decoder into memory, with all that training needs. Passes run on this many threads, including the caller's.
+/// Loads a model into memory for training. Passes run on this many threads, including the caller's.
 pub fn trainer(
     config: Config,
     weights: &Weights,
@@ -75,14 +75,14 @@ fn typed<T: Number>(
     Ok(Box::new(ModelTrainer::new(ops, state)))
 }
 
-/// Bytes of the heap that a trainer needs at most.
+/// The most heap bytes of a trainer.
 pub fn needed_train_bytes(config: &Config, options: &TrainOptions, threads: usize) -> u64 {
     let widest =
         [config.hidden, config.ffn.saturating_mul(2), config.heads.saturating_mul(3).saturating_mul(config.head_dim)];
     let sums = widest.into_iter().map(sums_bytes).max().unwrap_or(0);
     let rows = options.batch.saturating_mul(options.tokens);
     let heads = match options.attention {
-        // A head's keys are summed in f32.
+        // The gradients of the keys of a head are summed in f32.
         Attention::Naive => product(&[options.tokens, config.head_dim, 4]),
         Attention::Dense => attention::tile_bytes(options.tokens, config.head_dim),
     };

@@ -1,14 +1,14 @@
-//! Loops over rows of numbers, with the widest vectors that the processor has.
+//! Vectorized loops over rows, and elementary functions for them.
 //!
-//! Sums are kept in lanes side by side: written so, a compiler may use vectors without changing the result.
+//! Sums are accumulated in lanes, so the compiler can vectorize them without changing the result.
 
 use super::number::Number;
 
-/// Sums that are kept side by side.
+/// The number of lanes of a sum.
 const LANES: usize = 64;
 
-/// Runs a loop compiled for the widest vectors that the processor has. The loop is inlined: called, it would be compiled
-/// for the oldest processors.
+/// Runs a loop compiled for the widest vectors of the processor. The loop is inlined: as a call, it would be compiled for the
+/// baseline.
 macro_rules! vectorized {
     ($work:expr) => {
         pulp::Arch::new().dispatch(
@@ -58,7 +58,7 @@ pub fn sum_of_powers<T: Number>(numbers: &[T], top: f32) -> f32 {
     sum_pairs(numbers, numbers, |number, _| exp(number.wide() - top))
 }
 
-/// The largest number; what is no number is passed over.
+/// The largest number, ignoring NaNs.
 #[inline(always)]
 pub fn largest<T: Number>(numbers: &[T]) -> f32 {
     let mut best = [f32::NEG_INFINITY; LANES];
@@ -104,15 +104,14 @@ pub fn softmax<T: Number>(scores: &mut [T]) {
     }
 }
 
-/// The power of e, to the last bit or two. The library's has no vectors.
+/// `e^number`, accurate to the last bit or two. `f32::exp` is not vectorized.
 ///
-/// A number is split into whole powers of two, which go into the exponent, and a rest under ln 2 / 2, for which the first
-/// terms of the series are enough.
+/// A number is split into a multiple of ln 2, which goes into the exponent, and a rest below ln 2 / 2 for the Taylor series.
 #[inline(always)]
 pub fn exp(number: f32) -> f32 {
-    /// Adding this rounds to a whole number and leaves it in the lowest bits.
+    /// Adding this rounds to an integer and leaves it in the lowest bits.
     const ROUND: f32 = 12_582_912.0;
-    /// ln 2 in two parts: the product of the first with a small whole number is exact.
+    /// ln 2 in two parts; products of the first with small integers are exact.
     const LN_2_HIGH: f32 = 0.693_359_4;
     const LN_2_LOW: f32 = -2.121_944_4e-4;
     let number = if number < -87.3 { -87.3 } else { number };
@@ -138,23 +137,23 @@ pub fn sigmoid(number: f32) -> f32 {
     1.0 / (1.0 + exp(-number))
 }
 
-/// `number * (1 + erf(number / root of 2)) / 2`: the exact one, not the one by tanh.
+/// `number * (1 + erf(number / sqrt(2))) / 2`: exact GELU, not the tanh approximation.
 #[inline(always)]
 pub fn gelu(number: f32) -> f32 {
     0.5 * number * (1.0 + erf(number * std::f32::consts::FRAC_1_SQRT_2))
 }
 
-/// The GELU that is approximated by tanh. `(1 + tanh(z)) / 2` is `sigmoid(2 z)`.
+/// The tanh approximation of GELU, with `(1 + tanh(z)) / 2` as `sigmoid(2 z)`.
 #[inline(always)]
 pub fn gelu_tanh(number: f32) -> f32 {
     const TWICE_ROOT_OF_2_OVER_PI: f32 = 1.595_769;
     number * sigmoid(TWICE_ROOT_OF_2_OVER_PI * (number + 0.044_715 * number * number * number))
 }
 
-/// The error function, to 3e-7. The library has none.
+/// The error function, accurate to 3e-7.
 ///
-/// `1 - erf(x)` over `e^-x²` is smooth in `t = 1 / (1 + 0.4 x)`: a polynomial that was fitted to it at Chebyshev's points,
-/// from 0 to 4.2. Beyond, the power makes all differences vanish.
+/// `(1 - erf(x)) / e^-x²` is smooth in `t = 1 / (1 + 0.4 x)`. The polynomial was fitted at Chebyshev nodes from 0 to 4.2;
+/// beyond, the exponential makes the error vanish.
 #[inline(always)]
 fn erf(number: f32) -> f32 {
     const FITTED: [f32; 7] =
@@ -165,13 +164,12 @@ fn erf(number: f32) -> f32 {
     (1.0 - t * fitted * exp(-size * size)).copysign(number)
 }
 
-/// The square of the sine, to a few last bits where the number is below 2^13. The library's sine has no vectors.
+/// The squared sine, accurate to a few bits below 2^13. `f32::sin` is not vectorized.
 ///
-/// It comes again after half a turn, so that a number is brought to within a quarter of a turn of 0, with half a turn in
-/// three parts of which the products with a small whole number are exact, and the sign of the sine does not matter.
+/// Its period is pi, which is subtracted in three parts whose products with small integers are exact.
 #[inline(always)]
 pub fn sine_squared(number: f32) -> f32 {
-    /// Adding this rounds to a whole number.
+    /// Adding this rounds to an integer.
     const ROUND: f32 = 12_582_912.0;
     const PI: [f32; 3] = [3.140_625, 9.675_026e-4, 1.509_958e-7];
     let turns = (number * std::f32::consts::FRAC_1_PI + ROUND) - ROUND;
@@ -183,7 +181,7 @@ pub fn sine_squared(number: f32) -> f32 {
     sine * sine
 }
 
-/// The index of the largest number: the lowest of equal ones, and never what is no number.
+/// Argmax. Ties go to the lowest index; NaNs are ignored; without any number it is 0.
 pub fn index_of_largest<T: Number>(numbers: &[T]) -> usize {
     vectorized!({
         let top = largest(numbers);
@@ -196,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn powers_of_e_are_those_of_the_library() {
+    fn exp_matches_the_standard_library() {
         for step in -8700..=8800 {
             let number = step as f32 / 100.0;
             let (ours, theirs) = (exp(number), f64::from(number).exp());
@@ -218,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn the_error_function_is_that_of_its_series() {
+    fn erf_matches_its_series() {
         for step in -600..=600 {
             let number = step as f32 / 100.0;
             let (ours, exact) = (erf(number), erf_by_series(f64::from(number)));
@@ -228,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn gelu_and_sigmoid_are_those_of_known_numbers() {
+    fn gelu_and_sigmoid_match_known_values() {
         // As torch gives them in f64.
         for (number, expected) in [(1.0, 0.841_344_7), (-1.0, -0.158_655_3), (3.0, 2.995_950_3), (0.0, 0.0)] {
             assert!((gelu(number) - expected).abs() < 5e-7, "gelu({number})");
@@ -242,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn the_square_of_the_sine_is_that_of_the_library() {
+    fn sine_squared_matches_the_standard_library() {
         let numbers = (-20_000..20_000).map(|step| step as f32 / 100.0).chain([1e3, -5432.1, 8000.5, 0.0]);
         for number in numbers {
             let (ours, exact) = (sine_squared(number), f64::from(number).sin().powi(2));
@@ -252,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_are_those_of_one_number_after_another() {
+    fn sums_in_lanes_match_sequential_sums() {
         for length in [0, 1, 63, 64, 65, 200] {
             let numbers: Vec<f32> = (0..length).map(|at| (at % 7) as f32).collect();
             let expected: f32 = numbers.iter().map(|number| number * number).sum();
@@ -261,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lowest_of_equal_numbers_wins_and_what_is_none_never_does() {
+    fn argmax_prefers_the_lowest_index_and_ignores_nans() {
         let mut numbers = vec![0.0; 100];
         numbers[70] = 5.0;
         numbers[71] = 5.0;

@@ -1,24 +1,25 @@
-//! The KV cache of a decoder, in whatever memory it is.
+//! The KV cache of a decoder, generic over its memory.
 
 use std::ops::Range;
 
-use crate::{CacheCapacity, Config, Done, KeysValues, ModelError, Options, error::fit};
+use crate::error::{ensure, fit};
+use crate::{CacheCapacity, Config, Done, KeysValues, ModelError, Options};
 
-/// Positions that a growing cache starts with.
+/// The first capacity of a growing cache.
 const FIRST_CAPACITY: usize = 64;
 
 pub trait CacheMemory<B> {
     fn allocate(&self, numbers: usize) -> Result<B, ModelError>;
     fn copy(&self, from: &B, to: &mut B, rows: HeadRows) -> Done;
 
-    /// Reads rows, starting with a number of the buffer. Waits for the device.
+    /// Reads rows from an offset on. Waits for the device.
     fn read(&self, from: &B, first: usize, rows: HeadRows) -> Result<Vec<f32>, ModelError>;
 
-    /// Writes rows, starting with a number of the buffer.
+    /// Writes rows from an offset on.
     fn write(&self, to: &mut B, first: usize, rows: HeadRows, numbers: &[f32]) -> Done;
 }
 
-/// Some positions of every head: rows of `length` numbers, with the distances between their beginnings.
+/// Some positions of every head: strided rows of `length` elements.
 #[derive(Debug, Clone, Copy)]
 pub struct HeadRows {
     pub count: usize,
@@ -34,11 +35,11 @@ pub struct KvCache<B> {
     pub capacity: usize,
     heads: usize,
     head_dim: usize,
-    /// The largest capacity, and what limits it.
+    /// The largest capacity, and what sets it.
     most: usize,
     limit: String,
     length: usize,
-    /// Positions that were written to each layer outside of passes.
+    /// The length of each layer after writes outside of passes.
     written: Vec<usize>,
 }
 
@@ -75,7 +76,7 @@ impl<B> KvCache<B> {
         self.heads.saturating_mul(self.head_dim).saturating_mul(positions)
     }
 
-    /// Where some positions begin in a buffer, and their rows, packed where they go to.
+    /// The offset of some positions in a buffer, and their rows for copies to packed memory.
     pub fn section(&self, positions: &Range<usize>) -> (usize, HeadRows) {
         let (length, from_stride) = (positions.len() * self.head_dim, self.capacity * self.head_dim);
         let rows = HeadRows { count: self.heads, length, from_stride, to_stride: length };
@@ -93,7 +94,7 @@ impl<B> KvCache<B> {
         }
         let grown = self.grow(memory, grown_capacity(positions, self.most));
         if grown.is_err() {
-            // Some layers have grown and some have not: none of it is of use.
+            // Only some layers have grown, so the cache is emptied.
             for layer in &mut self.layers {
                 *layer = [memory.allocate(0)?, memory.allocate(0)?];
             }
@@ -118,7 +119,7 @@ impl<B> KvCache<B> {
         Ok(())
     }
 
-    /// Positions that a layer has, by passes or by writes.
+    /// The length of a layer.
     fn held(&self, layer: usize) -> usize {
         self.written[layer].max(self.length)
     }
@@ -129,55 +130,44 @@ impl<B> KvCache<B> {
     }
 
     pub fn set_length(&mut self, length: usize) -> Done {
-        match (0..self.layers.len()).find(|at| self.held(*at) < length) {
-            Some(at) => {
-                let held = self.held(at);
-                Err(refused(format!("layer {at} of the cache has {held} positions and not {length}")))
-            }
-            None => {
-                self.advance(length);
-                Ok(())
-            }
+        for at in 0..self.layers.len() {
+            let held = self.held(at);
+            ensure!(held >= length, "layer {at} of the cache has {held} positions, not {length}");
         }
+        self.advance(length);
+        Ok(())
     }
 
     pub fn truncate(&mut self, length: usize) {
         self.advance(self.length.min(length));
     }
 
-    /// Some positions of a layer, as numbers. Waits for the device.
+    /// Reads some positions of a layer. Waits for the device.
     pub fn read(
         &self,
         memory: &impl CacheMemory<B>,
         layer: usize,
         positions: Range<usize>,
     ) -> Result<KeysValues, ModelError> {
-        let Some([keys, values]) = self.layers.get(layer) else { return Err(self.no_layer(layer)) };
-        let (start, end, held) = (positions.start, positions.end, self.length);
-        if start > end || end > held {
-            return Err(refused(format!("positions {start} to {end} are not in a cache of {held}")));
-        }
+        self.check_layer(layer)?;
+        let ([keys, values], Range { start, end }, held) = (&self.layers[layer], positions.clone(), self.length);
+        ensure!(start <= end && end <= held, "positions {start} to {end} are not in a cache of {held}");
         let (first, rows) = self.section(&positions);
         let read = |buffer| memory.read(buffer, first, rows);
         Ok(KeysValues { length: end - start, keys: read(keys)?, values: read(values)? })
     }
 
-    /// Refuses keys and values that are not of the cache's shape, or that begin behind what a layer has.
+    /// Refuses keys and values of another shape, and those that start after the end of a layer.
     pub fn check_write(&self, layer: usize, start: usize, from: &KeysValues) -> Done {
-        if layer >= self.layers.len() {
-            return Err(self.no_layer(layer));
-        }
-        let (expected, held) = (self.section_numbers(from.length), self.held(layer));
-        if from.keys.len() != expected || from.values.len() != expected {
-            let (keys, values, length) = (from.keys.len(), from.values.len(), from.length);
-            return Err(refused(format!(
-                "{keys} keys and {values} values are not the {expected} of {length} positions"
-            )));
-        }
-        match start > held {
-            true => Err(refused(format!("position {start} is beyond the {held} of layer {layer}"))),
-            false => self.check(start.saturating_add(from.length)),
-        }
+        self.check_layer(layer)?;
+        let (expected, held, length) = (self.section_numbers(from.length), self.held(layer), from.length);
+        let (keys, values) = (from.keys.len(), from.values.len());
+        ensure!(
+            keys == expected && values == expected,
+            "expected {expected} elements for {length} positions, got {keys} of keys and {values} of values"
+        );
+        ensure!(start <= held, "position {start} is after the end of layer {layer} ({held})");
+        self.check(start.saturating_add(length))
     }
 
     pub fn write(&mut self, memory: &impl CacheMemory<B>, layer: usize, start: usize, from: &KeysValues) -> Done {
@@ -193,18 +183,16 @@ impl<B> KvCache<B> {
         Ok(())
     }
 
-    fn no_layer(&self, layer: usize) -> ModelError {
-        refused(format!("there is no layer {layer}: there are {}", self.layers.len()))
+    fn check_layer(&self, layer: usize) -> Done {
+        let layers = self.layers.len();
+        ensure!(layer < layers, "layer {layer} is out of range: there are {layers}");
+        Ok(())
     }
 }
 
-/// The capacity of a growing cache that has to hold this many positions: a power of two.
+/// The capacity of a growing cache for this many positions: a power of two.
 pub fn grown_capacity(positions: usize, most: usize) -> usize {
     positions.max(FIRST_CAPACITY).checked_next_power_of_two().unwrap_or(positions).min(most)
-}
-
-fn refused(reason: String) -> ModelError {
-    ModelError::Refused(reason)
 }
 
 #[cfg(test)]
@@ -225,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cache_holds_no_more_than_the_model_or_what_was_asked_for() {
+    fn a_cache_is_limited_by_context_and_capacity() {
         assert_eq!((cache(CacheCapacity::Growing).most, cache(CacheCapacity::Static(7)).most), (512, 7));
         assert!(cache(CacheCapacity::Static(7)).check(7).is_ok());
         let error = cache(CacheCapacity::Static(7)).check(8).unwrap_err().to_string();
@@ -234,30 +222,30 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_must_fit_and_leave_no_hole() {
+    fn writes_must_fit_and_leave_no_gap() {
         let mut cache = cache(CacheCapacity::Growing);
         let two = some(&cache, 2);
         cache.write(&Heap, 0, 0, &some(&cache, 4)).unwrap();
         assert!(cache.check_write(0, 4, &two).is_ok());
-        assert!(cache.check_write(0, 5, &two).unwrap_err().to_string().contains("position 5 is beyond the 4"));
+        assert!(cache.check_write(0, 5, &two).unwrap_err().to_string().contains("position 5 is after the end"));
         assert!(cache.check_write(0, 0, &KeysValues { length: 3, ..two.clone() }).is_err());
         assert!(cache.check_write(1, 0, &two).is_ok() && cache.check_write(2, 0, &two).is_err());
         cache.advance(512);
-        assert!(cache.check_write(0, 512, &two).is_err(), "there is no room for it");
+        assert!(cache.check_write(0, 512, &two).is_err(), "it does not fit");
     }
 
     #[test]
-    fn a_length_is_one_that_every_layer_has() {
+    fn the_length_is_one_that_every_layer_has() {
         let mut cache = cache(CacheCapacity::Growing);
         cache.write(&Heap, 0, 0, &some(&cache, 4)).unwrap();
         cache.write(&Heap, 1, 0, &some(&cache, 3)).unwrap();
         let error = cache.set_length(4).unwrap_err().to_string();
-        assert_eq!(error, "layer 1 of the cache has 3 positions and not 4");
+        assert_eq!(error, "layer 1 of the cache has 3 positions, not 4");
         assert!(cache.set_length(3).is_ok() && cache.length() == 3);
     }
 
     #[test]
-    fn some_positions_are_those_of_every_head() {
+    fn some_positions_are_read_from_every_head() {
         let mut cache = cache(CacheCapacity::Growing);
         let numbers: Vec<f32> = (0..cache.section_numbers(3) as u16).map(f32::from).collect();
         cache.write(&Heap, 0, 0, &KeysValues { length: 3, keys: numbers.clone(), values: numbers }).unwrap();
@@ -298,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cache_that_cannot_grow_is_empty_and_of_use_again() {
+    fn a_cache_that_failed_to_grow_is_empty_and_usable() {
         let mut cache = cache(CacheCapacity::Growing);
         let values = some(&cache, 3);
         cache.write(&Heap, 0, 0, &values).unwrap();

@@ -1,5 +1,4 @@
-//! The counting twin of every device: it computes nothing and adds up what the operations of a pass have to do, so that
-//! predicted work comes from the definition that computes.
+//! Counts the work of the operations of a pass instead of computing them, so predicted work comes from the same definition.
 
 use std::convert::Infallible;
 
@@ -11,7 +10,7 @@ use crate::train::{Ledger, ops};
 use crate::work::{Pass, Stage, StageWork};
 use crate::{Config, Done, Dtype, Marks, TensorSpec};
 
-/// Loads nothing and lists the tensors: weights are their own descriptions.
+/// Loads nothing: the weights are the descriptions of their tensors, which are also listed.
 #[derive(Debug, Default)]
 pub struct Specs(pub Vec<TensorSpec>);
 
@@ -25,7 +24,7 @@ impl LoadAlike for Specs {
     }
 }
 
-/// Work that is added up, one weight after the other.
+/// A sum of work.
 #[derive(Debug, Clone, Copy)]
 pub struct Counted {
     dtype: Dtype,
@@ -50,7 +49,7 @@ impl Counted {
         self.work.weight_bytes = self.work.weight_bytes.saturating_add(bytes);
     }
 
-    /// Products of this many rows with weights.
+    /// Adds products of this many rows with weights.
     pub fn product<'s>(&mut self, weights: impl IntoIterator<Item = &'s TensorSpec>, rows: u64) {
         for weight in weights {
             self.read([weight]);
@@ -63,15 +62,15 @@ impl Counted {
     }
 }
 
-/// A pass, forward or backward, that is counted stage by stage.
+/// Counts a forward or backward pass by stage.
 pub struct PassCount<'a> {
     config: &'a Config,
     pass: Pass,
     marks: Marks,
     stages: [Counted; Stage::ALL.len()],
-    /// Operations of scores that backward computes again.
+    /// FLOPs of the scores that backward computes again.
     pub recomputed_flops: u64,
-    /// Gradients that backward writes.
+    /// The gradients that backward writes.
     pub gradients: Counted,
 }
 
@@ -82,19 +81,19 @@ impl<'a> PassCount<'a> {
         Self { config, pass, marks, stages: [none; Stage::ALL.len()], recomputed_flops: 0, gradients: none }
     }
 
-    /// The stages of a forward pass. All layers have the same tensors, so one stands for all.
+    /// The stages of a forward pass. All layers have the same tensors.
     pub fn forward(mut self) -> [StageWork; Stage::ALL.len()] {
         let (config, embedding) = (self.config, self.config.embedding_tensor());
         let head = (self.pass.logits > 0).then(|| vec![config.head_tensor().unwrap_or_else(|| embedding.clone())]);
         let Ok(layer) = LayerWeights::load(&config.layer_tensors(0), &mut Specs::default());
         self.look_up(&embedding);
-        // A count refuses nothing.
+        // Counting cannot fail.
         let _ = (0..config.layers).try_for_each(|at| run_layer(&mut self, at, &layer));
         let _ = run_head(&mut self, &vec![config.final_norm_tensor()], head.as_ref());
         self.stages.map(|stage| stage.work)
     }
 
-    /// The stages of backward, after which gradients are counted too.
+    /// The stages of a backward pass. Also counts the gradients.
     pub fn backward(&mut self) -> [StageWork; Stage::ALL.len()] {
         let load = || Parameters::load(self.config, 0, &mut Specs::default());
         let (Ok(parameters), Ok(mut gradients)) = (load(), load());
@@ -111,7 +110,7 @@ impl<'a> PassCount<'a> {
         product(&[self.pass.batch, of_sequence])
     }
 
-    /// Tokens that come twice are not known of; there are no more rows than tokens in the vocabulary.
+    /// Assumes distinct tokens, at most the whole vocabulary.
     fn look_up(&mut self, embedding: &TensorSpec) {
         let rows = self.pass.batch.saturating_mul(self.pass.tokens).min(self.config.vocab);
         self.at(Stage::Embed).read_numbers(&[rows, embedding.shape.get(1).copied().unwrap_or(1)]);
@@ -157,9 +156,8 @@ impl Ops for PassCount<'_> {
     fn linear(&mut self, at: LinearAt, linear: LinearOf<'_, Self>) -> Done {
         let (rows, stage) = (self.rows(at), self.at(stage_of(at)));
         stage.product(linear.weight, rows);
-        stage.read(
-            linear.bias.filter(|_| matches!(at, LinearAt::Down(_))).into_iter().chain(linear.post_norm).flatten(),
-        );
+        let bias = linear.bias.filter(|_| matches!(at, LinearAt::Down(_)));
+        stage.read(bias.into_iter().chain(linear.post_norm).flatten());
         Ok(())
     }
 
@@ -171,12 +169,9 @@ impl Ops for PassCount<'_> {
 
     fn attend(&mut self, layer: usize, _: &LayerOf<Self>) -> Done {
         let flops = self.attention_flops(layer);
-        let seen = self
-            .config
-            .window_of(layer)
-            .map_or(self.pass.start, |window| self.pass.start.min(window.saturating_sub(1)));
         let Config { kv_heads, head_dim, .. } = *self.config;
-        let Pass { batch, tokens, is_cached, .. } = self.pass;
+        let Pass { batch, tokens, start, is_cached, .. } = self.pass;
+        let seen = self.config.window_of(layer).map_or(start, |window| start.min(window.saturating_sub(1)));
         let number = self.gradients.dtype.bytes();
         let bytes = |positions| product(&[2, kv_heads, head_dim, batch, positions]).saturating_mul(number);
         let attention = &mut self.at(Stage::Attention).work;
@@ -218,7 +213,7 @@ impl ops::TrainOps for PassCount<'_> {
         Ok(())
     }
 
-    /// The norms of layers were read when they were computed again.
+    /// The norms of layers were read when they were recomputed.
     fn norm_back(&mut self, at: NormAt, weight: &Vec<TensorSpec>, gradient: &mut Vec<TensorSpec>) -> Done {
         self.gradients.read(&*gradient);
         if at == NormAt::Final { self.norm(at, weight) } else { Ok(()) }

@@ -1,4 +1,4 @@
-//! The decoder of every device: what may be asked when, and what is refused.
+//! The decoder of every device: checks requests and runs the passes of the device.
 
 use std::ops::Range;
 
@@ -6,10 +6,10 @@ use super::cache::{CacheMemory, KvCache};
 use crate::error::{ensure, fit};
 use crate::{Decoder, DecoderBackend, Done, KeysValues, ModelError, Tokens};
 
-/// Logits that are read at a time when they are looked at: few, because a case uses no more memory than was predicted.
+/// Logits that are read at a time for inspection: few, since the predicted memory has no space for them.
 const LOOKED_AT: usize = 64 << 10;
 
-/// The passes of a decoder on one device, over weights, a cache and buffers of its own. What it is handed was checked.
+/// The passes of a decoder on one device, with its weights, cache and buffers. Arguments are checked by the caller.
 pub trait Passes: DecoderBackend {
     type Buffer;
     type Memory: CacheMemory<Self::Buffer>;
@@ -19,23 +19,22 @@ pub trait Passes: DecoderBackend {
     fn cache_mut(&mut self) -> (&mut KvCache<Self::Buffer>, &Self::Memory);
     fn reserve(&mut self, positions: usize) -> Done;
 
-    /// Takes note of a length of the cache that no pass made.
+    /// Called after the length of the cache was set from outside.
     fn length_changed(&mut self) -> Done {
         Ok(())
     }
 
     fn run_forward(&mut self, ids: &[u32]) -> Done;
 
-    /// Runs ids of all sequences behind the cache, with logits of the last position of each, and chooses the most likely
-    /// tokens.
+    /// Runs tokens of all sequences after the cache, with logits of each last position, and samples the most likely tokens.
     fn run_prefill(&mut self, ids: &[u32]) -> Done;
 
-    /// The same with the tokens that were chosen last.
+    /// The same with the tokens that were sampled last.
     fn run_next(&mut self) -> Done;
 
     fn write_next(&mut self, ids: &[u32]) -> Done;
 
-    /// The tokens that were chosen last. Waits for the device.
+    /// The tokens that were sampled last. Waits for the device.
     fn read_next(&mut self) -> Result<Vec<u32>, ModelError>;
 
     fn logits_count(&self) -> usize;
@@ -44,18 +43,18 @@ pub trait Passes: DecoderBackend {
     fn read_logits(&self, range: Range<usize>) -> Result<Vec<f32>, ModelError>;
 }
 
-/// What passes have left to be read.
+/// Which results of the last pass can be read.
 #[derive(Default)]
 pub struct Results {
     has_token: bool,
     has_logits: bool,
 }
 
-/// Makes sure that the cache has space for more positions of each sequence. Refuses sparse attention behind others.
+/// Reserves cache positions for more tokens of each sequence. Refuses sparse attention after a cache.
 fn reserve(passes: &mut impl Passes, tokens: usize, is_step: bool) -> Done {
     let length = passes.length();
     if passes.options().kept.is_some() && (is_step || length > 0) {
-        return Err(ModelError::sparse_behind_cache());
+        return Err(ModelError::sparse_after_cache());
     }
     passes.reserve(length.saturating_add(tokens))
 }
@@ -72,7 +71,7 @@ fn logits_count(passes: &mut impl Passes) -> Result<usize, ModelError> {
 }
 
 fn check_token(passes: &mut impl Passes) -> Done {
-    ensure!(passes.results().has_token, "no token was chosen yet: run a prompt first");
+    ensure!(passes.results().has_token, "no token was sampled yet: run a prompt first");
     Ok(())
 }
 

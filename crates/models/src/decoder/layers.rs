@@ -1,4 +1,4 @@
-//! The layers of a decoder, written once for every device, every number of rows and every dtype.
+//! The layers of a decoder, written once for every device, batch and dtype.
 
 use super::weights::LayerWeights;
 use crate::offload::schedule::{LayerCopies, OffloadedLayers};
@@ -6,9 +6,8 @@ use crate::{Config, Done, Marks, marks::stage_mark};
 
 /// The operations of a decoder on one device, at the granularity of its kernels.
 ///
-/// A value holds the hidden states, the caches and the buffers of one pass, which is a prompt or one token of each
-/// sequence. Operations only enqueue work, so that they can be captured as a graph. An operation that [`Ops::fusion`]
-/// names is part of its neighbour and is never called.
+/// A value has the hidden states, caches and buffers of one pass: a prompt, or one token of each sequence. Operations only
+/// enqueue work, so they can be captured as a graph. Operations named by [`Ops::fusion`] are part of others and never called.
 pub trait Ops {
     type Matrix;
     type Vector;
@@ -20,21 +19,20 @@ pub trait Ops {
         Fusion::default()
     }
 
-    /// Norms the hidden states. Before the head these are all rows, or the last one of each sequence.
+    /// Norms the hidden states; before the head, possibly only the last of each sequence.
     fn norm(&mut self, at: NormAt, weight: &Self::Vector) -> Done;
 
-    /// Multiplies with a weight: the normed states, the output of attention, or the output of SwiGLU. The products after
-    /// attention and after SwiGLU are added to the hidden states, normed first if there is a post-norm. A bias may be left
-    /// to the operation that follows.
+    /// Multiplies the normed states, or the output of attention or SwiGLU, with a weight. The products after attention and
+    /// SwiGLU are added to the hidden states, after the post-norm if there is one. The next operation may add the bias.
     fn linear(&mut self, at: LinearAt, linear: LinearOf<'_, Self>) -> Done;
 
     /// Norms the heads, applies RoPE, and writes keys and values to the cache of a layer.
     fn rope(&mut self, layer: usize, weights: &LayerOf<Self>) -> Done;
 
-    /// Attends to the cache of a layer. Marks its own stages, since attention has several algorithms.
+    /// Attends to the cache of a layer. Marks its own stages.
     fn attend(&mut self, layer: usize, weights: &LayerOf<Self>) -> Done;
 
-    /// Applies SwiGLU, or the model's other activation, to gate and up.
+    /// Applies SwiGLU or GeGLU to gate and up.
     fn swiglu(&mut self, layer: usize, weights: &LayerOf<Self>) -> Done;
 }
 
@@ -66,7 +64,7 @@ impl LinearAt {
     }
 }
 
-/// A weight and its bias, and the weight of the norm before it for kernels that include the norm.
+/// A weight and its bias, and the norm before it for kernels that include the norm.
 #[derive(Debug)]
 pub struct Linear<'a, M, V> {
     pub weight: &'a M,
@@ -77,7 +75,6 @@ pub struct Linear<'a, M, V> {
 }
 
 impl<'a, M, V> Linear<'a, M, V> {
-    /// A weight between norms.
     fn new(weight: &'a M, bias: Option<&'a V>, norm: Option<&'a V>) -> Self {
         Self { weight, bias, norm, post_norm: None }
     }
@@ -100,20 +97,19 @@ pub type LayerOf<O> = LayerWeights<<O as Ops>::Matrix, <O as Ops>::Vector>;
 /// Which operations are part of a neighbouring kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Fusion {
-    /// Products include the norm before them, and SwiGLU behind them.
+    /// Products include the norm before and SwiGLU after them.
     pub products: bool,
     /// Attention includes RoPE and the cache write.
     pub rope: bool,
 }
 
-/// A block of a layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Block {
     Attention,
     Ffn,
 }
 
-/// Runs all layers, then `finish`. Where layers are offloaded, the rest of the pass is a stage of its own.
+/// Runs all layers, then `finish`. After offloaded layers, the rest of the pass is one stage.
 pub fn run_all<O: Ops, C: LayerCopies<Layer = LayerOf<O>>>(
     ops: &mut O,
     offloaded: Option<&mut OffloadedLayers<C>>,
@@ -142,7 +138,7 @@ pub fn run_offloaded<O: Ops, C: LayerCopies<Layer = LayerOf<O>>>(
     Ok(())
 }
 
-/// Runs resident layers, which begin with layer `first`.
+/// Runs resident layers, starting with layer `first`.
 pub fn run_resident<O: Ops>(ops: &mut O, first: usize, layers: &[LayerOf<O>]) -> Done {
     for (at, weights) in (first..).zip(layers) {
         let _layer = stage_mark!(ops.marks(), Layer, "layer", layer = at);

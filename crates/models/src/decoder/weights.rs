@@ -1,17 +1,17 @@
-//! The weights of a decoder, whatever device holds them: one table maps published tensors to the parts of a layer.
+//! The weights of a decoder on any device. One table maps published tensors to the parts of a layer.
 
 use std::ops::Range;
 
 use crate::{Config, ModelError, TensorSpec};
 
-/// A part of the weights: a matrix, or a vector such as a norm weight or a bias.
+/// A matrix, or a vector such as a norm weight or a bias.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part<M, V> {
     Matrix(M),
     Vector(V),
 }
 
-/// Declares the parts of a layer: what they are, and the published tensors that each packs.
+/// Declares the parts of a layer and the published tensors that each packs.
 macro_rules! layer_parts {
     ($($(#[$doc:meta])* $field:ident: $type:ty, $kind:ident [$($tensor:literal),*],)*) => {
         /// The weights of one layer. Matrices that multiply the same input are packed into one.
@@ -27,10 +27,10 @@ macro_rules! layer_parts {
         pub const PARTS: usize = PACKED.len();
 
         impl<M, V> LayerWeights<M, V> {
-            pub fn load<L>(tensors: &[TensorSpec], loader: &mut L) -> Result<Self, L::Error>
-            where
-                L: Load<Matrix = M, Vector = V>,
-            {
+            pub fn load<L: Load<Matrix = M, Vector = V>>(
+                tensors: &[TensorSpec],
+                loader: &mut L,
+            ) -> Result<Self, L::Error> {
                 let [$($field),*] = packed_tensors(tensors);
                 Ok(Self { $($field: layer_parts!(@load $kind loader $field),)* })
             }
@@ -67,12 +67,12 @@ layer_parts! {
     gate_up_bias: Option<V>, optional ["mlp.gate_proj.bias", "mlp.up_proj.bias"],
     down: M, matrix ["mlp.down_proj.weight"],
     down_bias: Option<V>, optional ["mlp.down_proj.bias"],
-    /// The norms of what attention and the feed-forward part give, before it is added.
+    /// The norms of the outputs of attention and FFN.
     attention_post_norm: Option<V>, optional [],
     ffn_post_norm: Option<V>, optional [],
 }
 
-/// All weights of a decoder, or one value per weight: gradients, optimizer moments.
+/// All weights of a decoder, or their gradients or optimizer moments.
 #[derive(Debug)]
 pub struct Parameters<M, V = M> {
     pub embedding: M,
@@ -82,26 +82,26 @@ pub struct Parameters<M, V = M> {
     pub own_head: Option<M>,
 }
 
-/// The norms of a layer with post-norms: those before the feed-forward part, after attention and after it, by index.
+/// The norms of a layer with post-norms, by index: before the FFN, after attention, after the FFN.
 const POST_NORMED: [(usize, &[&str]); 3] = [
     (6, &["pre_feedforward_layernorm.weight"]),
     (11, &["post_attention_layernorm.weight"]),
     (12, &["post_feedforward_layernorm.weight"]),
 ];
 
-/// Puts published tensors on a device.
+/// Loads published tensors on a device.
 pub trait Load {
     type Matrix;
     type Vector;
     type Error;
 
-    /// Loads matrices of one width as one, row after row.
+    /// Loads matrices of one width, stacked.
     fn matrix(&mut self, tensors: &[TensorSpec]) -> Result<Self::Matrix, Self::Error>;
 
     fn vector(&mut self, tensors: &[TensorSpec]) -> Result<Self::Vector, Self::Error>;
 }
 
-/// Puts published tensors on a device that holds matrices and vectors alike.
+/// Loads published tensors on a device where matrices and vectors have one type.
 pub trait LoadAlike {
     type Part;
     type Error;
@@ -132,7 +132,7 @@ impl<L: LoadAlike> Load for L {
     }
 }
 
-/// The tensors of a layer, grouped by the part that packs them. A part that the model does not have is empty.
+/// The tensors of a layer, grouped by part. Parts that the model lacks are empty.
 pub fn packed_tensors(layer: &[TensorSpec]) -> [Vec<TensorSpec>; PARTS] {
     let find = |name: &&str| layer.iter().find(|tensor| tensor.name.ends_with(name)).cloned();
     let mut packed: [&[&str]; PARTS] = std::array::from_fn(|part| PACKED[part]);
@@ -143,10 +143,12 @@ pub fn packed_tensors(layer: &[TensorSpec]) -> [Vec<TensorSpec>; PARTS] {
 }
 
 impl<M, V> Parameters<M, V> {
-    pub fn load<L>(config: &Config, first: usize, loader: &mut L) -> Result<Self, L::Error>
-    where
-        L: Load<Matrix = M, Vector = V>,
-    {
+    /// Loads all weights but those of the layers before `first`.
+    pub fn load<L: Load<Matrix = M, Vector = V>>(
+        config: &Config,
+        first: usize,
+        loader: &mut L,
+    ) -> Result<Self, L::Error> {
         Ok(Self {
             embedding: loader.matrix(&[config.embedding_tensor()])?,
             layers: load_layers(config, first, loader)?,
@@ -163,7 +165,7 @@ impl<M, V> Parameters<M, V> {
         self.own_head.as_mut().unwrap_or(&mut self.embedding)
     }
 
-    /// All parts, in the same order for every set of one model.
+    /// All parts, in an order that is the same for weights, gradients and moments.
     pub fn parts(&self) -> impl Iterator<Item = Part<&M, &V>> {
         let layers = self.layers.iter().flat_map(LayerWeights::parts).flatten();
         let ends = [Part::Matrix(&self.embedding), Part::Vector(&self.norm)];
@@ -176,7 +178,7 @@ impl<M, V> Parameters<M, V> {
         ends.into_iter().chain(self.own_head.as_mut().map(Part::Matrix)).chain(layers)
     }
 
-    /// The part that holds a published tensor, and where in it the tensor lies.
+    /// The part that contains a published tensor, and its range in the part.
     pub fn find(&self, config: &Config, tensor: &TensorSpec) -> Result<(Part<&M, &V>, Range<usize>), ModelError> {
         let unknown = || ModelError::Refused(format!("`{}` has no tensor `{}`", config.name, tensor.name));
         let whole = 0..tensor.count();
@@ -207,10 +209,11 @@ pub struct Body<M, V = M> {
 }
 
 impl<M, V> Body<M, V> {
-    pub fn load<L>(config: &Config, first: usize, loader: &mut L) -> Result<Self, L::Error>
-    where
-        L: Load<Matrix = M, Vector = V>,
-    {
+    pub fn load<L: Load<Matrix = M, Vector = V>>(
+        config: &Config,
+        first: usize,
+        loader: &mut L,
+    ) -> Result<Self, L::Error> {
         Ok(Self { layers: load_layers(config, first, loader)?, norm: loader.vector(&[config.final_norm_tensor()])? })
     }
 }
@@ -225,7 +228,7 @@ pub fn load_layers<L: Load>(config: &Config, first: usize, loader: &mut L) -> Re
 mod tests {
     use super::*;
 
-    /// Records the names of what is loaded.
+    /// Records the names of loaded tensors.
     struct Names;
 
     impl LoadAlike for Names {

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::{Alignment, CacheShape, FuserConfig, Pair, tensors::is_harmless};
 use crate::folder::{Folder, read_json};
-use crate::{Config, Done, ModelError, misfit::Misfit, torch::not_read};
+use crate::{Config, Done, ModelError, misfit, torch::not_read};
 
 /// The file that says which layers hear which, through which projectors.
 const PAIRS: &str = "projector_config.json";
@@ -105,7 +105,7 @@ fn read_tensors(folder: &FilePath, config: &FuserConfig) -> Result<Folder, Model
     }
     let what = format!("the fuser in `{}` is not whole", folder.display());
     let hint = "fetch every `projector_*.json` and `projector_*.pt` of one fuser again";
-    Misfit::between(config.tensors(), &tensors.tensors, is_harmless).refuse(&what, hint)?;
+    misfit::check(config.tensors(), &tensors.tensors, is_harmless, (&what, hint))?;
     Ok(tensors)
 }
 

@@ -55,7 +55,7 @@ impl<T: Number> GpuCache<T> {
     }
 }
 
-/// The cache of a decoder on a GPU, to be read and written there.
+/// The cache of a decoder on a GPU.
 #[derive(Debug)]
 pub struct DeviceCache<'a> {
     pub(super) device: &'a Device,
@@ -69,7 +69,7 @@ pub struct KnownCache<'a, T> {
 }
 
 impl<'a, T: Number> KnownCache<'a, T> {
-    /// That of a decoder, which must be on the same GPU and of this number type.
+    /// The cache of a decoder, which must be on the same GPU and have this dtype.
     pub fn of(decoder: &'a mut dyn Decoder, same_as: &Device) -> Result<Self, ModelError> {
         let (name, dtype) = (decoder.config().name.clone(), decoder.options().dtype);
         let refuse = |reason: &str| ModelError::Refused(format!("`{name}` cannot be fused on the GPU: {reason}"));

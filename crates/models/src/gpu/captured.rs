@@ -1,6 +1,6 @@
-//! Work that is replayed as a graph: plain, and with stamps at the borders of its stages while it is recorded.
+//! Work replayed as a graph: plain, and with time stamps at the ends of its stages for recordings.
 
-// Graphs keep addresses of buffers, which their owners hold as long as they live.
+// Graphs keep addresses of buffers, which their owners keep as long as the graphs.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
@@ -12,13 +12,13 @@ use laptime_trace::run::Depth;
 use super::size;
 use crate::{Done, Marks, ModelError};
 
-/// Replays whose stamps are kept until they are read, at most.
+/// The most replays whose stamps are kept until they are read.
 const MOST_REPLAYS: usize = 1024;
 
-/// Stages that are kept of all replays together: their borders take 4 MiB.
+/// The most stages kept, over all replays: their stamps take 4 MiB.
 const KEPT_STAGES: usize = 1 << 18;
 
-/// One piece of work as a graph, and a second time with stamps if stages inside it are marked.
+/// Work as a graph, and a second time with stamps if stages inside it are marked.
 pub struct Captured {
     plain: Graph,
     stamped: Option<StampedGraph>,
@@ -27,8 +27,8 @@ pub struct Captured {
 }
 
 impl Captured {
-    /// Captures what `launch` puts on the stream with the marks that it is called with: none, and then names for at most
-    /// this number of stages, if the marks go deeper than passes.
+    /// Captures what `launch` enqueues. It is called with no marks and, if the marks go deeper than passes, again with
+    /// names for at most this number of stages.
     pub fn new(
         device: &Device,
         marks: &Marks,
@@ -44,12 +44,12 @@ impl Captured {
         Ok(Self { plain, stamped, announced: None })
     }
 
-    /// Kernels and copies of a replay without stamps.
+    /// The number of kernels and copies of a replay without stamps.
     pub fn nodes(&self) -> usize {
         self.plain.nodes()
     }
 
-    /// The number by which the span of the next replay is known, if its stages are recorded.
+    /// The number of the next replay, for its span, if its stages are recorded.
     pub fn next_number(&mut self, device: &Device) -> Result<Option<u64>, ModelError> {
         let Some(stamped) = self.stamped.as_mut().filter(|_| recording()) else { return Ok(None) };
         if self.announced.is_none() {
@@ -61,7 +61,7 @@ impl Captured {
         Ok(self.announced)
     }
 
-    /// Puts a replay on the stream, with stamps if its number was asked for.
+    /// Enqueues a replay, with stamps if its number was requested.
     ///
     /// # Safety
     ///
@@ -70,22 +70,19 @@ impl Captured {
         let stamped = self.stamped.as_ref().filter(|_| self.announced.is_some());
         let graph = stamped.map_or(&self.plain, StampedGraph::graph);
         self.announced = None;
-        // SAFETY: the caller answers for it.
+        // SAFETY: as the caller ensures.
         Ok(unsafe { graph.launch(stream) }?)
     }
 
     /// Hands the recorded stages to the device, which keeps them for the trace. Waits for the device if there are some.
     pub fn hand_on(&mut self, device: &Device) -> Done {
-        match &mut self.stamped {
-            Some(stamped) if stamped.has_unread() => {
-                device.keep_replays(stamped.read(device)?);
-                Ok(())
-            }
-            _ => Ok(()),
+        if let Some(stamped) = self.stamped.as_mut().filter(|stamped| stamped.has_unread()) {
+            device.keep_replays(stamped.read(device)?);
         }
+        Ok(())
     }
 
-    /// The same where waiting disturbs no measurement, once half of the replays that are kept were not read.
+    /// The same once half of the stamps are in use. For places where waiting disturbs no measurement.
     pub fn hand_on_if_half_full(&mut self, device: &Device) -> Done {
         if self.stamped.as_ref().is_some_and(StampedGraph::is_half_full) { self.hand_on(device) } else { Ok(()) }
     }
@@ -114,8 +111,8 @@ fn stamp(
     Ok(stamped)
 }
 
-/// The number of stages in a step of a decoder with this number of layers, at most: each layer, its two blocks and the
-/// operations of both, and what is before and behind the layers.
+/// The most stages in a step of a decoder with this number of layers: each layer, its two blocks and their operations,
+/// and what comes before and after the layers.
 pub fn most_stages(layers: usize, marks: &Marks) -> usize {
     let of_layer = if marks.depth > Depth::Layer { 12 } else { 3 };
     layers.saturating_mul(of_layer).saturating_add(8)

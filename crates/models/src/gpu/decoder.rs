@@ -1,6 +1,6 @@
 //! The passes of a decoder on a GPU.
 
-// Tokens are copied from the host's own memory.
+// Token IDs are copied from pageable memory.
 #![allow(unsafe_code)]
 
 use std::{ops::Range, sync::Arc};
@@ -25,10 +25,10 @@ use crate::{
     decoder::generic::{Passes, Results},
 };
 
-/// Tokens that the device remembers of a generation.
+/// The number of sampled tokens that stay on the device.
 const MOST_CHOSEN: u32 = 4096;
 
-/// The passes of a decoder on a GPU. The graphs come first: they are dropped before the buffers that they use.
+/// The graphs are the first fields, so they are dropped before the buffers that they use.
 pub struct GpuPasses<'a, T> {
     pub(super) graph: Option<Captured>,
     pub(super) prompt: Option<Prompt>,
@@ -39,11 +39,11 @@ pub struct GpuPasses<'a, T> {
     pub(super) weights: Arc<GpuWeights<T>>,
     pub(super) blas: Blas,
     pub(super) attention: Attention<T>,
-    /// Attention of the layers that attend to a window.
+    /// Attention of layers with a sliding window.
     pub(super) windowed: Option<Attention<T>>,
-    /// What takes its place where only some pairs are kept.
+    /// Sparse attention, if the options ask for it.
     pub(super) sparse: Option<Sparse<T>>,
-    /// What computes dense attention of long prompts that begin with the first position; loaded with the first of them.
+    /// Dense attention in blocks, for long prompts that begin with the first position. Loaded with the first of them.
     pub(super) dense: Option<Sparse<T>>,
     pub(super) streamed: Option<Streamed<'a, T>>,
     pub(super) rope: DeviceRope,
@@ -65,7 +65,7 @@ pub enum Logits {
     OfStep,
 }
 
-/// Starts to compile the kernels of a decoder that its weights do not need.
+/// Starts compiling the kernels that loading the weights does not need.
 pub fn compile_ahead<T: Number>(device: &Device, config: &Config, options: &Options) -> Done {
     let head_dim = size(config.head_dim)?;
     let mut requests = Vec::new();
@@ -92,7 +92,7 @@ pub fn compile_ahead<T: Number>(device: &Device, config: &Config, options: &Opti
 }
 
 impl<'a, T: Number> GpuPasses<'a, T> {
-    /// `copies` is the same device, whose stream the weights of streamed layers come over.
+    /// `copies` is the same device with the stream that offloaded layers are copied on.
     pub fn new(
         device: &'a Device,
         copies: Option<&'a Device>,
@@ -112,7 +112,11 @@ impl<'a, T: Number> GpuPasses<'a, T> {
         let attention = |window| Attention::load(device, &Cache::of_user(), head_dim, window);
         let windowed =
             config.window.map(|window| Ok::<_, ModelError>(attention(Some(size(window.size)?))?)).transpose()?;
-        let streamed = streamed(device, copies, &config, &weights, &options)?;
+        let wanted = options.offload.as_ref().map_or(Ok(0), |offload| offload.streamed_layers(&config))?;
+        let loaded = weights.host_layers.as_ref().map_or(0, |host_layers| host_layers.layers);
+        ensure!(wanted == loaded, "the weights were loaded with {loaded} offloaded layers, not with {wanted}");
+        let (host_layers, offload) = (weights.host_layers.as_ref(), options.offload.as_ref());
+        let streamed = Streamed::of((device, copies), host_layers, offload, &options.marks)?;
         let sparse = options.kept.clone().map(|kept| Sparse::load(device, &config, kept)).transpose()?;
         Ok(Self {
             graph: None,
@@ -146,7 +150,7 @@ impl<'a, T: Number> GpuPasses<'a, T> {
 
     pub(super) fn make_buffers(&mut self, sizes: PassSizes) -> Done {
         if self.buffers.as_ref().is_none_or(|buffers| buffers.sizes != sizes) {
-            // The old ones go first, so that both are never there at once.
+            // The old buffers are freed first, so that both never exist at once.
             self.drop_prompt()?;
             self.buffers = None;
             self.buffers = Some(Buffers::new(self.device, sizes)?);
@@ -154,20 +158,14 @@ impl<'a, T: Number> GpuPasses<'a, T> {
         Ok(())
     }
 
-    /// Makes the layout of attention over blocks for a pass, where there is one.
+    /// Builds the layout of block attention for a pass, if it uses block attention.
     fn lay_out(&mut self, tokens: usize, start: usize) -> Done {
-        if self.sparse.is_none() && start == 0 {
-            return self.lay_out_dense(tokens);
+        if let Some(sparse) = &mut self.sparse {
+            return sparse.lay_out(self.device, tokens, &self.options.marks);
         }
-        match &mut self.sparse {
-            None => Ok(()),
-            Some(sparse) => sparse.lay_out(self.device, tokens, &self.options.marks),
-        }
-    }
-
-    fn lay_out_dense(&mut self, tokens: usize) -> Done {
         let is_there = self.dense.as_ref().is_some_and(|dense| dense.parts_for(tokens).is_some());
-        if is_there || !Sparse::<T>::suits_dense(self.device, &self.config, &self.options, tokens)? {
+        let is_needed = start == 0 && !is_there;
+        if !is_needed || !Sparse::<T>::suits_dense(self.device, &self.config, &self.options, tokens)? {
             return Ok(());
         }
         // A graph has the addresses of the old layout.
@@ -188,29 +186,14 @@ impl<'a, T: Number> GpuPasses<'a, T> {
     }
 
     fn upload_ids(&mut self, ids: &[u32]) -> Done {
-        match &mut self.buffers {
-            // SAFETY: a list of the host's own memory is no pinned memory.
-            Some(buffers) => Ok(unsafe { buffers.ids.begin_write(ids, self.device.stream()) }?),
-            None => Ok(()),
-        }
+        let Some(buffers) = &mut self.buffers else { return Ok(()) };
+        // SAFETY: a slice of pageable memory is staged before the call returns.
+        Ok(unsafe { buffers.ids.begin_write(ids, self.device.stream()) }?)
     }
 
     fn tokens(&self, ids: &[u32]) -> usize {
         ids.len() / self.options.batch
     }
-}
-
-fn streamed<'a, T: Number>(
-    device: &'a Device,
-    copies: Option<&'a Device>,
-    config: &Config,
-    weights: &GpuWeights<T>,
-    options: &Options,
-) -> Result<Option<Streamed<'a, T>>, ModelError> {
-    let wanted = options.offload.as_ref().map_or(Ok(0), |offload| offload.streamed_layers(config))?;
-    let there = weights.host_layers.as_ref().map_or(0, |host_layers| host_layers.layers);
-    ensure!(wanted == there, "{there} layers were loaded to be streamed, and not the {wanted} that are asked for");
-    Streamed::of((device, copies), weights.host_layers.as_ref(), options.offload.as_ref(), &options.marks)
 }
 
 impl<T: Number> DecoderBackend for GpuPasses<'_, T> {
@@ -223,7 +206,7 @@ impl<T: Number> DecoderBackend for GpuPasses<'_, T> {
     }
 
     fn next_replay(&mut self) -> Result<Option<u64>, ModelError> {
-        // The part of a step behind offloaded layers has a stage of its own.
+        // The resident part of a step has its own stage, which carries the number.
         if self.streamed.is_some() {
             return Ok(None);
         }
@@ -240,7 +223,7 @@ impl<T: Number> DecoderBackend for GpuPasses<'_, T> {
     }
 
     fn prompt_replay(&self) -> Replay {
-        self.prompt.as_ref().map_or(Replay::Launches, Prompt::replay)
+        self.replay_of_prompts()
     }
 
     fn offloading(&self) -> Option<Offloading> {
@@ -277,7 +260,7 @@ impl<T: Number> Passes for GpuPasses<'_, T> {
         if positions <= self.cache.capacity {
             return Ok(());
         }
-        // A captured step has the old addresses. The next step is launched, so that nothing is allocated in a capture.
+        // Graphs have the old addresses. The next step is launched, so that nothing is allocated during a capture.
         self.drop_graphs()?;
         self.stepper = None;
         self.is_warm = false;
@@ -324,7 +307,7 @@ impl<T: Number> Passes for GpuPasses<'_, T> {
     }
 
     fn write_next(&mut self, ids: &[u32]) -> Done {
-        // SAFETY: a list of the host's own memory is no pinned memory.
+        // SAFETY: a slice of pageable memory is staged before the call returns.
         unsafe { self.state.token.begin_write(ids, self.device.stream())? };
         Ok(())
     }
@@ -345,7 +328,7 @@ impl<T: Number> Passes for GpuPasses<'_, T> {
 
 impl<T> Drop for GpuPasses<'_, T> {
     fn drop(&mut self) {
-        // What is on the stream uses memory that goes now; a stream that failed does no more.
+        // Enqueued work uses memory that is freed now. A stream that failed runs nothing more.
         let _ = self.device.stream().synchronise();
         let prompt = self.prompt.take().and_then(Prompt::into_graph);
         for mut graph in self.graph.take().into_iter().chain(prompt) {

@@ -1,4 +1,4 @@
-//! Bytes that a decoder needs on a GPU, known before anything is allocated.
+//! The memory of a decoder on a GPU, predicted before anything is allocated.
 
 use laptime_cuda::nn::Gradients;
 
@@ -10,17 +10,17 @@ use crate::{
     parts::parts, rope::RopeTable,
 };
 
-/// What cuBLAS has for itself.
+/// The workspace of cuBLAS.
 pub(super) const WORKSPACE_BYTES: u64 = 32 << 20;
 
-/// Ids, positions, flags, and the space between buffers, which begin at multiples of 512 bytes.
+/// Token IDs, positions, flags, and the padding between buffers, which are aligned to 512 bytes.
 pub(super) const SMALL_BYTES: u64 = 2 << 20;
 
 parts! {
     pub(super) struct Parts { x, normed, qkv, queries, attended, scores, gate_up, activated, logits, dequantised }
 }
 
-/// Numbers of each buffer that a pass over this many tokens per sequence needs, whatever the layer.
+/// The sizes of the buffers of a pass, in elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PassSizes {
     pub rows: usize,
@@ -58,7 +58,7 @@ impl PassSizes {
         Self { rows, parts }.with_dequantised(config, options.dtype)
     }
 
-    /// With memory for one dequantised matrix, where matrices are quantised and no kernel reads them as they are.
+    /// Adds a buffer for the largest dequantised matrix if the dtype is FP8.
     pub fn with_dequantised(self, config: &Config, dtype: Dtype) -> Self {
         let Config { hidden, ffn, heads, head_dim, .. } = *config;
         let wide = qkv_width(config).max(ffn.saturating_mul(2)).saturating_mul(hidden);
@@ -67,7 +67,7 @@ impl PassSizes {
         Self { parts: Parts { dequantised, ..self.parts }, ..self }
     }
 
-    /// Those of a decode step. Fused kernels need no buffers for what is inside them.
+    /// The sizes of a decode step. Fused kernels need fewer buffers.
     pub fn of_step(config: &Config, batch: usize) -> Self {
         let options = Options { batch, ..Options::new(Dtype::F32, CacheCapacity::Growing) };
         let Self { rows, parts } = Self::new(config, &options, 1, 0, Head::Last);
@@ -91,17 +91,16 @@ fn step_bytes(config: &Config, options: &Options, is_forward: bool) -> u64 {
     if is_forward { chosen } else { numbers.saturating_mul(options.dtype.bytes()).saturating_add(chosen) }
 }
 
-/// Bytes of weights on the device, given `all` for a fully resident model.
+/// Bytes of weights on the device, given those of all layers resident.
 pub(super) fn kept_bytes(config: &Config, dtype: Dtype, offload: Option<&Offload>, all: u64) -> u64 {
     let fp8 = (dtype == Dtype::Fp8).then_some(config.weight_scales);
     let buffer = || layer_bytes(&config.layer_tensors(0), dtype.bytes(), fp8) as u64;
     offload.map_or(all, |offload| offload.weight_bytes(config, dtype, all, buffer()))
 }
 
-/// Bytes of weights, cache and the buffers of a pass over this many tokens per sequence: what a case needs.
+/// Bytes of weights, cache and buffers for passes over this many tokens per sequence.
 ///
-/// Of streamed layers these are the buffers, one in modes `sync` and `pinned` and two in the others; the cache of every
-/// layer is on the device.
+/// Offloaded layers count with their buffers: one in modes `sync` and `pinned`, two in others. Their cache is on the device.
 pub fn needed_bytes(config: &Config, options: &Options, tokens: usize, is_forward: bool) -> u64 {
     let number = options.dtype.bytes();
     let positions = match options.capacity {
@@ -109,7 +108,7 @@ pub fn needed_bytes(config: &Config, options: &Options, tokens: usize, is_forwar
         CacheCapacity::Growing => tokens,
     };
     let positions = if is_forward { tokens } else { positions };
-    // A forward pass keeps the keys and values of one layer at a time.
+    // A forward pass has the keys and values of one layer at a time.
     let per_token = config.kv_bytes_per_token(options.dtype);
     let kept = if is_forward { per_token / (config.layers as u64).max(1) } else { per_token };
     let cache = kept.saturating_mul(product(&[positions, options.batch]));
@@ -129,10 +128,10 @@ pub fn needed_bytes(config: &Config, options: &Options, tokens: usize, is_forwar
     ])
 }
 
-/// Bytes that training with these options needs on a GPU.
+/// Bytes of training on a GPU.
 pub fn train_needed_bytes(config: &Config, options: &TrainOptions) -> u64 {
     let sizes = TrainSizes::new(config, options);
-    // Beside what every trainer has: the gradients of heads, by head and packed, and what attention gives by head.
+    // In addition to other trainers: the gradients of heads, and the output of attention by head.
     let numbers = sizes.qkv.saturating_add(sizes.attended) as u64;
     let more = numbers.saturating_mul(options.dtype.bytes()).saturating_add(WORKSPACE_BYTES);
     let widest = u32::try_from(widest_sum(config)).unwrap_or(u32::MAX);
@@ -140,7 +139,7 @@ pub fn train_needed_bytes(config: &Config, options: &TrainOptions) -> u64 {
     sum([config.train_need(options).total(), more, sums.saturating_mul(4), SMALL_BYTES])
 }
 
-/// The most columns that gradients add up over all rows.
+/// The most columns of a sum over rows.
 pub(super) fn widest_sum(config: &Config) -> usize {
     let Config { hidden, ffn, head_dim, .. } = *config;
     [hidden, ffn.saturating_mul(2), qkv_width(config), head_dim.saturating_mul(2)].into_iter().max().unwrap_or(0)
@@ -156,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn streamed_layers_need_their_buffers_and_not_their_weights() {
+    fn offloaded_layers_count_with_their_buffers() {
         let config = Config::from_preset("Qwen2.5-7B").unwrap();
         let (all, layer) = (config.weight_bytes(Dtype::Bf16), 466_115_584);
         let bytes = |resident, mode| kept_bytes(&config, Dtype::Bf16, Some(&offload(resident, mode)), all);
@@ -168,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn quantised_weights_need_half_and_a_dequantised_matrix_where_no_kernel_reads_them() {
+    fn quantised_weights_need_half_and_a_dequantised_matrix_without_fused_kernels() {
         let config = Config::from_preset("Qwen2.5-7B").unwrap();
         let need = |dtype, batch| {
             let options = Options { batch, ..Options::new(dtype, CacheCapacity::Static(64)) };

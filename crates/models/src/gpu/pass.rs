@@ -1,7 +1,6 @@
 //! A pass of a decoder on a GPU, over the tokens of a prompt or over one token of each sequence.
 //!
-//! Products of many rows are cuBLAS's, with kernels between them. Few rows take fused kernels, which include norms,
-//! biases and SwiGLU.
+//! Many rows use cuBLAS with kernels between products. Few rows use fused kernels that include norms, biases and SwiGLU.
 
 use laptime_cuda::{
     Batch, Blas, Buffer, CudaError, Device, Matrices, Sizes, Slice, Stream,
@@ -13,14 +12,15 @@ use super::memory::{Head, Parts, PassSizes};
 use super::weights::{Fp8Weights, LayerWeights, Number};
 use super::{cache::GpuCache, size};
 use crate::decoder::layers::{Fusion, LinearAt, LinearOf, NormAt, Ops};
+use crate::error::ensure;
 use crate::{
     Activation, Attention as Kind, Config, Done, Marks, ModelError, RopeLayout, marks::stage_mark, rope::RopeTable,
 };
 
-/// The number of rows up to which fused kernels read the weights once for all of them.
+/// The most rows of fused kernels, which read the weights once for all rows.
 const MOST_FUSED: usize = 8;
 
-/// Whether a step of this many rows takes the fused kernels. These have SwiGLU and no post-norms.
+/// Whether a step of this many rows uses fused kernels, which support SwiGLU without post-norms.
 pub(super) fn is_fused(config: &Config, rows: usize) -> bool {
     rows <= MOST_FUSED && config.activation == Activation::Silu && !config.post_norms
 }
@@ -44,7 +44,7 @@ pub struct DeviceRope {
     pub cosines: Buffer<f32>,
     pub sines: Buffer<f32>,
     pub layout: RopeLayout,
-    /// The tables of layers that attend to a window.
+    /// The tables of layers with a sliding window.
     windowed: Option<Box<Self>>,
 }
 
@@ -109,12 +109,12 @@ pub struct Context<'a, T> {
     pub marks: &'a Marks,
     pub operations: &'a Operations<T>,
     pub rope: &'a DeviceRope,
-    /// What matrices of layers are multiplied with if they are in e4m3.
+    /// The kernels for the matrices of layers if they are e4m3.
     pub fp8: Option<&'a Fp8Weights<T>>,
 }
 
 impl<T: Number> Context<'_, T> {
-    /// Multiplies embedded tokens with the model's factor, rounded to their dtype.
+    /// Scales embeddings by the factor of the model, rounded to the dtype.
     pub fn scale_embedding(&self, x: &mut Buffer<T>, rows: usize) -> Done {
         let Some(factor) = self.config.embedding_scale() else { return Ok(()) };
         let numbers = rows as u64 * self.config.hidden as u64;
@@ -135,23 +135,23 @@ pub enum PassRows<'a, T> {
 
 pub struct PromptRows<'a, T> {
     pub attention: &'a Attention<T>,
-    /// Attention of the layers that attend to a window.
+    /// Attention of layers with a sliding window.
     pub windowed: Option<&'a Attention<T>>,
+    /// Block attention: sparse, or dense from the first position on, where it is faster.
     pub blocks: Option<(&'a BlockAttention<T>, &'a BlockLayout)>,
-    /// What computes dense attention of a prompt that begins with the first position, where it is faster.
-    pub dense: Option<(&'a BlockAttention<T>, &'a BlockLayout)>,
+    pub is_sparse: bool,
     pub kind: Kind,
     pub start: &'a Buffer<u32>,
     pub heads: HeadSizes,
     /// The number of positions that the last token attends to.
     pub keys: u32,
     pub head: Head,
-    /// Keys and values of each layer, or of one layer after the other in the same buffers.
+    /// Keys and values of each layer, or one pair of buffers for all layers in turn.
     pub cache: &'a mut [[Buffer<T>; 2]],
 }
 
 impl<'a, T> PromptRows<'a, T> {
-    /// The first tokens of one sequence, in a cache of this capacity. Only the last of them goes to the head.
+    /// The first tokens of one sequence, in a cache of this capacity, with logits of the last.
     pub fn of_sequence(
         attention: &'a Attention<T>,
         kind: Kind,
@@ -160,18 +160,18 @@ impl<'a, T> PromptRows<'a, T> {
         cache: &'a mut [[Buffer<T>; 2]],
     ) -> Result<Self, ModelError> {
         let heads = head_sizes(config, 1, tokens, capacity)?;
-        let (windowed, blocks, dense, keys) = (None, None, None, heads.tokens);
-        Ok(Self { attention, windowed, blocks, dense, kind, start, heads, keys, head: Head::Last, cache })
+        let (keys, head) = (heads.tokens, Head::Last);
+        Ok(Self { attention, windowed: None, blocks: None, is_sparse: false, kind, start, heads, keys, head, cache })
     }
 }
 
 pub enum Sequences<'a, T> {
     Together(&'a State, &'a mut GpuCache<T>),
-    /// Each at a position and in a cache of its own, row by row. Weights are read once for all of them.
+    /// Each with its own position and cache. Weights are read once for all.
     Separate(Vec<SequenceRow<'a, T>>),
 }
 
-/// One of several sequences at different positions. Its cache has the capacity that the step was compiled for.
+/// A sequence with its own position. Its cache has the capacity that the step was compiled for.
 pub struct SequenceRow<'a, T> {
     pub position: &'a Buffer<u32>,
     pub cache: &'a mut GpuCache<T>,
@@ -193,7 +193,7 @@ impl<'a, T: Number> Pass<'a, T> {
         self.context.config.norm_eps as f32
     }
 
-    /// A product in one kernel with the norm before it, with SwiGLU behind it, or with the addition to the hidden states.
+    /// A product fused with the norm before it, SwiGLU after it, or the addition to the hidden states.
     fn fused_linear(&mut self, step: &Step<T>, at: LinearAt, linear: LinearOf<'_, Self>) -> Done {
         let ([out, width], epsilon) = (at.shape(self.context.config), self.epsilon());
         let (stream, shape) = (self.context.stream, [size(out)?, size(width)?]);
@@ -227,7 +227,7 @@ impl<T: Number> Ops for Pass<'_, T> {
         Fusion { products: self.fused().is_some(), rope: matches!(self.rows, PassRows::Token(..)) }
     }
 
-    /// The last rows of sequences, which the head reads, are left where the hidden states were.
+    /// The final norm of a prompt writes the last row of each sequence over the hidden states, for the head.
     fn norm(&mut self, at: NormAt, weight: &Buffer<T>) -> Done {
         let ([rows, hidden], epsilon) = (self.shape(self.context.config.hidden)?, self.epsilon());
         let Context { stream, operations, .. } = self.context;
@@ -242,7 +242,7 @@ impl<T: Number> Ops for Pass<'_, T> {
         Ok(())
     }
 
-    /// SwiGLU adds the bias of gate and up, and for a prompt RoPE adds that of queries, keys and values.
+    /// SwiGLU adds the bias of gate and up; in a prompt, RoPE adds that of queries, keys and values.
     fn linear(&mut self, at: LinearAt, linear: LinearOf<'_, Self>) -> Done {
         if let Some(step) = self.fused() {
             return self.fused_linear(step, at, linear);
@@ -265,7 +265,7 @@ impl<T: Number> Ops for Pass<'_, T> {
             }
             LinearAt::Output(_) | LinearAt::Down(_) => {
                 let from = if matches!(at, LinearAt::Down(_)) { activated.all() } else { attended.all() };
-                // A product with a post-norm takes the place of the normed states, which nothing reads any more.
+                // A product with a post-norm overwrites the normed states, which are no longer needed.
                 let out = if linear.post_norm.is_some() {
                     blas.multiply_slices([from, weight], normed.all_mut(), sizes)?;
                     &mut *normed
@@ -332,29 +332,27 @@ impl<T: Number> PromptRows<'_, T> {
         let Parts { queries, attended, .. } = &mut buffers.parts;
         let [keys, values] = &self.cache[layer % self.cache.len()];
         let inputs = [queries.all(), keys.all(), values.all()];
-        match (self.blocks, self.kind) {
-            (Some((attention, layout)), _) => {
-                let _op = stage_mark!(context.marks, Ops, "blocks");
-                Ok(attention.attend(context.stream, &self.heads, inputs, layout, attended)?)
-            }
-            (None, Kind::Dense) => {
-                let _op = stage_mark!(context.marks, Ops, "fused");
-                if let Some((attention, layout)) = self.dense {
-                    return Ok(attention.attend(context.stream, &self.heads, inputs, layout, attended)?);
-                }
-                let no_window = || CudaError::refused("attending", 0, "there is no attention to a window");
-                let attention = match context.config.window_of(layer) {
-                    Some(_) => self.windowed.ok_or_else(no_window)?,
-                    None => self.attention,
-                };
-                let out = (attended.all_mut(), None);
-                Ok(attention.attend(context.stream, inputs, self.start, out, &self.heads, scale(context.config))?)
-            }
-            (None, Kind::Naive) => self.naive(context, layer, buffers),
+        if let Some((attention, layout)) = self.blocks {
+            let _op = match self.is_sparse {
+                true => stage_mark!(context.marks, Ops, "blocks"),
+                false => stage_mark!(context.marks, Ops, "fused"),
+            };
+            return Ok(attention.attend(context.stream, &self.heads, inputs, layout, attended)?);
         }
+        if self.kind == Kind::Naive {
+            return self.naive(context, layer, buffers);
+        }
+        let _op = stage_mark!(context.marks, Ops, "fused");
+        let no_window = || CudaError::refused("attending", 0, "the kernels for sliding windows are missing");
+        let attention = match context.config.window_of(layer) {
+            Some(_) => self.windowed.ok_or_else(no_window)?,
+            None => self.attention,
+        };
+        let out = (attended.all_mut(), None);
+        Ok(attention.attend(context.stream, inputs, self.start, out, &self.heads, scale(context.config))?)
     }
 
-    /// Scores of all pairs, their softmax, and the sum of values weighted by it.
+    /// Scores of all pairs, softmax, and the weighted sums of values.
     fn naive(&mut self, context: &Context<'_, T>, layer: usize, buffers: &mut Buffers<T>) -> Done {
         let Context { stream, blas, operations, marks, .. } = *context;
         let naive = Naive::new(&self.heads, self.keys);
@@ -376,14 +374,14 @@ impl<T: Number> PromptRows<'_, T> {
     }
 }
 
-/// The products of naive attention: the queries of a group lie one behind the other, so that keys are read once for all.
+/// The products of naive attention. The queries of a group are contiguous, so keys are read once for all.
 #[derive(Debug, Clone, Copy)]
 pub struct Naive {
     count: u32,
     rows: u32,
     keys: u32,
     head_dim: u32,
-    /// Numbers from the keys of a head to those of the next.
+    /// The stride between the keys of two heads.
     apart: u64,
 }
 
@@ -416,7 +414,7 @@ impl Naive {
 }
 
 impl<T: Number> Sequences<'_, T> {
-    /// RoPE, the cache write and attention, in one kernel.
+    /// RoPE, the cache write and attention in one kernel.
     fn attend(
         &mut self,
         context: &Context<'_, T>,
@@ -443,11 +441,8 @@ impl<T: Number> Sequences<'_, T> {
             }
             Self::Separate(rows) => {
                 for (row, SequenceRow { position, cache }) in (0..).zip(rows.iter_mut()) {
-                    if cache.capacity != step.sizes().capacity as usize {
-                        return Err(
-                            CudaError::refused("attention", 0, "a cache has another capacity than the step").into()
-                        );
-                    }
+                    let has_capacity = cache.capacity == step.sizes().capacity as usize;
+                    ensure!(has_capacity, "a cache has another capacity than the step was compiled for");
                     let [keys, values] = &mut cache.layers[layer];
                     step.attention_of_row(stream, row, qkv, &attention, position, [keys, values], attended)?;
                 }

@@ -1,4 +1,4 @@
-//! Attention of the pairs that a pattern keeps: its kernel, and the layout of the last pass.
+//! Block attention: its kernel, and the layout of the last pass.
 
 use laptime_cuda::nn::{BlockAttention, BlockLayout, Engine, LayoutParts, Rule, TILING};
 use laptime_cuda::{Cache, Device};
@@ -7,13 +7,13 @@ use super::{size, weights::Number};
 use crate::attention::{Kept, Layout, Tiling};
 use crate::{Attention, Config, Marks, ModelError, Options, marks::stage_mark};
 
-/// How the kernels divide queries and keys.
+/// The tiling of the kernels.
 pub(super) const GPU_TILING: Tiling = Tiling { rows: TILING.rows, keys: TILING.keys };
 
-/// What dense attention keeps.
+/// The pairs of dense attention.
 pub(super) const DENSE: Kept = Kept::All { is_causal: true };
 
-/// Queries of all heads, for each multiprocessor, from which on blocks of queries are faster for dense attention.
+/// Query rows of all heads per multiprocessor from which block attention is faster for dense attention.
 const LEAST_ROWS: usize = 112;
 
 #[derive(Debug)]
@@ -29,8 +29,8 @@ impl<T: Number> Sparse<T> {
         Ok(Self { attention, layout: None, kept })
     }
 
-    /// Whether dense attention over blocks is faster for prompts of this many tokens that begin with the first position: by
-    /// warpgroups, and with enough blocks for the device. Measured on an H200.
+    /// Whether block attention is faster for dense prompts of this many tokens from the first position on: with warpgroups, and
+    /// with enough blocks for the device. Measured on an H200.
     pub fn suits_dense(device: &Device, config: &Config, options: &Options, tokens: usize) -> Result<bool, ModelError> {
         let (heads, facts) = (options.batch.saturating_mul(config.heads), device.facts());
         let is_served = Engine::Warpgroups.serves(size(config.head_dim)?, size_of::<T>(), facts.capability);
@@ -44,12 +44,12 @@ impl<T: Number> Sparse<T> {
         Some((&self.attention, self.layout.as_ref()?))
     }
 
-    /// The same if the last layout was built for this many tokens.
+    /// The same, if the layout is for this many tokens.
     pub fn parts_for(&self, tokens: usize) -> Option<(&BlockAttention<T>, &BlockLayout)> {
         self.parts().filter(|(_, layout)| layout.length() as usize == tokens)
     }
 
-    /// Builds the layout of a pass that begins with the first token, unless the last pass had it.
+    /// Builds the layout of a pass from the first token on, unless the last pass had it.
     pub fn lay_out(&mut self, device: &Device, length: usize, marks: &Marks) -> Result<(), ModelError> {
         if let Some(reason) = self.kept.refusal(length) {
             return Err(ModelError::Refused(reason));

@@ -1,4 +1,4 @@
-//! Decode steps on a GPU: the compiled kernels of a step, and the buffers between them.
+//! The kernels of a decode step on a GPU, and their buffers.
 
 use laptime_cuda::decode::{Linear, Norm, State, Step, StepSizes};
 use laptime_cuda::{Buffer, Cache, Device, Stream};
@@ -38,7 +38,7 @@ impl<T: Number> Stepper<T> {
         Ok(Self { step, buffers: Buffers::new(device, PassSizes::of_step(config, batch))? })
     }
 
-    /// The same for weights that may be in e4m3.
+    /// Adds the kernels or buffers for FP8 weights, if they are given.
     pub fn with_fp8(
         mut self,
         device: &Device,
@@ -57,7 +57,7 @@ impl<T: Number> Stepper<T> {
 
     /// A pass over the hidden states of the next token of each sequence.
     ///
-    /// What writes the hidden states must wait for what wrote the cache before it lets the pass begin, as
+    /// The kernel that writes the hidden states must wait for the writer of the cache before it lets the pass begin, as
     /// [`Step::embed`] does.
     pub fn pass<'a>(&'a mut self, context: Context<'a, T>, sequences: Sequences<'a, T>) -> Pass<'a, T> {
         Pass { context, buffers: &mut self.buffers, rows: PassRows::Token(&self.step, sequences) }

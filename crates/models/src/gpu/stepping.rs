@@ -1,21 +1,18 @@
-//! Steps of a decoder on a GPU: launched, or captured once and replayed.
+//! Decode steps on a GPU: launched, or captured once and replayed.
 
-// A graph keeps addresses of buffers; the decoder holds them as long as it.
+// A graph keeps addresses of buffers, which the decoder keeps as long as the graph.
 #![allow(unsafe_code)]
 
-use laptime_probe::stage;
-
-use super::captured::{Captured, most_stages};
 use super::decoder::{GpuPasses, Logits};
 use super::memory::{Head, PassSizes};
-use super::{pass::Sequences, size, step::Stepper, streamed::Streamed, weights::Number};
+use super::{pass::Sequences, step::Stepper, streamed::Streamed, weights::Number};
 use crate::decoder::layers::{run_head, run_offloaded, run_resident};
 use crate::{Attention, Done, GraphMode, ModelError, Options, Replay, marks::stage_mark};
 
-/// Sequences at most that choose their tokens inside a step.
+/// The largest batch whose tokens are sampled inside a step.
 const MOST_STEPPED: usize = 256;
 
-/// What a step needs of its decoder, some fields of which stay free to be written.
+/// The context of a pass of a decoder. A macro, so that other fields can be borrowed mutably.
 macro_rules! context {
     ($decoder:ident) => {
         $crate::gpu::pass::Context {
@@ -33,19 +30,19 @@ macro_rules! context {
 pub(super) use context;
 
 impl<T: Number> GpuPasses<'_, T> {
-    /// Puts a step on the stream: what is streamed, kernel by kernel, and what stays, as a graph if there is one.
+    /// Enqueues a step: offloaded layers kernel by kernel, then resident layers, as a graph if there is one.
     pub(super) fn run_step(&mut self) -> Done {
         // A step that is a pass has turns and stages of its own.
         let is_split = self.streamed.is_some() && !steps_by_pass(&self.options);
         if is_split {
-            self.launch_streamed()?;
+            self.launch_offloaded()?;
         }
         let pass = self.streamed.as_ref().filter(|_| is_split).map(Streamed::pass_number);
         let replay = if is_split { self.next_number()? } else { None };
         let marks = &self.options.marks;
         let _resident = pass.map(|pass| stage_mark!(marks, Pipeline, "resident", forward = pass, replay = replay));
         match &mut self.graph {
-            // SAFETY: the buffers live in this decoder, which waits for the stream before it goes.
+            // SAFETY: this decoder owns the buffers and waits for the stream before it drops them.
             Some(graph) => unsafe { graph.launch(self.device.stream()) },
             None => {
                 self.launch_resident()?;
@@ -60,14 +57,14 @@ impl<T: Number> GpuPasses<'_, T> {
         self.graph.as_mut().map_or(Ok(None), |graph| graph.next_number(self.device))
     }
 
-    /// Drops the graphs, since addresses in them are about to change. Waits for the device.
+    /// Drops the graphs before addresses in them change. Waits for the device.
     pub(super) fn drop_graphs(&mut self) -> Done {
         self.device.stream().synchronise()?;
         self.drop_prompt()?;
         self.graph.take().map_or(Ok(()), |mut graph| graph.hand_on(self.device))
     }
 
-    fn launch_streamed(&mut self) -> Done {
+    fn launch_offloaded(&mut self) -> Done {
         self.make_stepper()?;
         let (Some(stepper), Some(streamed)) = (&mut self.stepper, &mut self.streamed) else { return Ok(()) };
         let context = context!(self);
@@ -109,63 +106,46 @@ impl<T: Number> GpuPasses<'_, T> {
     fn pass_step(&mut self) -> Done {
         let sizes = PassSizes::new(&self.config, &self.options, 1, self.cache.capacity, Head::Last);
         self.make_buffers(sizes)?;
-        let stream = self.device.stream();
         if let Some(buffers) = &mut self.buffers {
-            buffers.ids.all_mut().copy_from(stream, self.state.token.all())?;
+            buffers.ids.all_mut().copy_from(self.device.stream(), self.state.token.all())?;
         }
         let length = self.cache.length();
         self.set_position(length)?;
         self.pass(1, length, Head::Last)?;
         self.logits = Logits::OfPass;
-        self.choose_most_likely()?;
+        self.sample()?;
         self.set_position(length + 1)
     }
 
-    pub(super) fn choose_most_likely(&mut self) -> Done {
-        let Some(buffers) = &self.buffers else { return Ok(()) };
-        let _stage = stage_mark!(self.options.marks, Layer, "sampling");
-        let shape = [size(self.options.batch)?, size(self.config.vocab)?];
-        let operations = &self.weights.operations;
-        Ok(operations.argmax(self.device.stream(), &buffers.parts.logits, &mut self.state.token, shape)?)
-    }
-
+    /// Captures a step once everything it needs is loaded.
     pub(super) fn capture(&mut self) -> Done {
-        let wanted = !matches!(self.replay, Replay::FellBack(_) | Replay::Launches);
-        if self.graph.is_some() || !wanted || !self.is_warm {
+        if self.graph.is_some() || !self.is_warm || !matches!(self.replay, Replay::Graph { .. }) {
             return Ok(());
         }
-        let _stage = stage!("capture");
-        let (marks, stages) = (self.options.marks.clone(), most_stages(self.config.layers, &self.options.marks));
-        match Captured::new(self.device, &marks, stages, |marks| self.with_marks(marks, Self::launch_resident)) {
+        match self.captured(Self::launch_resident)? {
             Ok(graph) => {
                 self.replay = Replay::Graph { nodes: graph.nodes() };
                 self.graph = Some(graph);
-                Ok(())
             }
-            Err(error) if self.options.graph == GraphMode::On => Err(error),
-            Err(error) => {
-                self.replay = Replay::FellBack(error.to_string());
-                Ok(())
-            }
+            Err(reason) => self.replay = Replay::FellBack(reason),
         }
+        Ok(())
     }
 }
 
-/// Whether steps are passes over one token: scores are to be stored, or the sequences are too many to choose on the way.
+/// Whether steps are passes over one token: with stored scores, or with too many sequences to sample inside a step.
 pub(super) fn steps_by_pass(options: &Options) -> bool {
     options.attention == Attention::Naive || options.batch > MOST_STEPPED
 }
 
-/// What is known of graphs before anything ran.
+/// How steps will run, as far as the options tell.
 pub(super) fn first_replay(options: &Options) -> Result<Replay, ModelError> {
-    let cannot = if options.attention == Attention::Naive {
-        Some("naive attention grows with every token, and a graph does not")
-    } else if steps_by_pass(options) {
-        Some("with this many sequences the host starts the sampling behind each pass")
-    } else {
-        None
+    let obstacle = match (options.attention, steps_by_pass(options)) {
+        (Attention::Naive, _) => Some("the scores of naive attention grow with every token"),
+        (_, true) => Some("with this many sequences the host launches the sampling after each pass"),
+        _ => None,
     };
-    match (options.graph, cannot) {
+    match (options.graph, obstacle) {
         (GraphMode::Off, _) => Ok(Replay::Launches),
         (GraphMode::On, Some(reason)) => Err(ModelError::Refused(format!("there is no graph: {reason}"))),
         (GraphMode::Auto, Some(reason)) => Ok(Replay::FellBack(reason.to_owned())),

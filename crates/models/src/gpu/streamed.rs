@@ -1,9 +1,9 @@
-//! Offloaded layers on a GPU: their weights are copied from host memory on a stream of their own.
+//! Offloaded layers on a GPU: their weights are copied from host memory on a separate stream.
 //!
-//! Nothing waits on the host except mode `sync`, so that passes may be enqueued ahead of the device. The copies have the
-//! stream of a second [`Device`] (see [`Device::with_new_stream`]).
+//! Only mode `sync` waits on the host, so passes can be enqueued ahead of the device. Copies use the stream of a second
+//! [`Device`] (see [`Device::with_new_stream`]).
 
-// Copies are under way between regions and buffers; both are held here until the streams have done them.
+// Copies run between regions and buffers, which are kept here until the streams have finished them.
 #![allow(unsafe_code)]
 
 mod host_layers;
@@ -41,7 +41,7 @@ pub struct HostCopies<'a, T> {
 struct Slot<T> {
     whole: Arc<Buffer<T>>,
     layer: LayerWeights<T>,
-    /// When the last layer in it had computed; none if there was none.
+    /// The end of its last use, if there was one.
     used: Option<Moment>,
 }
 
@@ -59,8 +59,7 @@ struct Turn {
 }
 
 impl<'a, T: Number> Streamed<'a, T> {
-    /// Those of a model, if it has offloaded layers, with the buffers for them. Copies go over the stream of `copies`, in the
-    /// mode and on the lane of `offload`.
+    /// Allocates the buffers for the offloaded layers of a model, if it has any. Copies run on the stream of `copies`.
     pub fn of(
         (device, copies): (&'a Device, Option<&'a Device>),
         host_layers: Option<&Arc<HostLayers>>,
@@ -68,12 +67,12 @@ impl<'a, T: Number> Streamed<'a, T> {
         marks: &Marks,
     ) -> Result<Option<Self>, ModelError> {
         let (Some(host_layers), Some(offload)) = (host_layers, offload) else { return Ok(None) };
-        let no_stream = || ModelError::Refused("offloaded layers need a stream for their copies".to_owned());
+        let no_stream = || ModelError::Refused("offloaded layers need a stream for copies".to_owned());
         let copies = copies.ok_or_else(no_stream)?;
         host_layers.check(offload.mode)?;
         let slots = if offload.mode == StreamMode::Sync { 0 } else { offload.mode.buffers() };
         let slots = (0..slots).map(|_| Slot::new(device, host_layers)).collect::<Result<_, _>>()?;
-        // The buffers must be there before another stream writes to them.
+        // The buffers must be allocated before another stream writes to them.
         copies.stream().wait_for(device.stream())?;
         let copies = HostCopies {
             device,
@@ -108,12 +107,12 @@ impl<T: Number> LayerCopies for HostCopies<'_, T> {
         Ok(())
     }
 
-    /// Enqueues the copy behind the last use of its buffer.
+    /// Enqueues the copy after the last use of its buffer.
     fn request(&mut self, place: Place, buffer: usize, is_ahead: bool) -> Done {
         let Place { layer, pass, .. } = place;
         let (slot, stream) = (&self.slots[buffer], self.copies.stream());
         if let (false, Some(wait)) = (is_ahead, &self.turn.wait) {
-            // Its turn has come when the device is there, not when the host is.
+            // The turn starts when the device reaches it, not when the host does.
             stream.wait_until(&wait[0])?;
         }
         if let Some(used) = &slot.used {
@@ -132,7 +131,7 @@ impl<T: Number> LayerCopies for HostCopies<'_, T> {
                 pinned = is_pinned
             );
             copy[0].put(stream)?;
-            // SAFETY: the buffer is a slot's, whose last use the stream waits for, or new; the home stays as it is.
+            // SAFETY: the stream waits for the last use of the buffer, and the home does not change.
             unsafe { self.host_layers.begin_write(layer, &slot.whole, stream)? };
             copy[1].put(stream)?;
         }
@@ -141,6 +140,7 @@ impl<T: Number> LayerCopies for HostCopies<'_, T> {
     }
 
     fn end_wait(&mut self, _: Place, _: usize) -> Done {
+        let unrequested = || ModelError::Refused("the copy of an offloaded layer was not requested".to_owned());
         let requested = self.requested.pop_front().ok_or_else(unrequested)?;
         let stream = self.device.stream();
         match self.mode {
@@ -169,7 +169,7 @@ impl<T: Number> LayerCopies for HostCopies<'_, T> {
         let (release, slot) = (self.visits.moments(self.device)?, self.slots.swap_remove(buffer));
         release[0].put(compute)?;
         copies.wait_until(&release[0])?;
-        // SAFETY: both live until the stream was waited for.
+        // SAFETY: both live until the stream is synchronised.
         unsafe { self.host_layers.begin_read(place.layer, &slot.whole, copies)? };
         sync_point!("layer_released", copies.synchronise())?;
         release[1].put(compute)?;
@@ -210,10 +210,6 @@ impl<T: Number> LayerCopies for HostCopies<'_, T> {
     }
 }
 
-fn unrequested() -> CudaError {
-    CudaError::refused("streaming layers", 0, "its copy was not requested")
-}
-
 impl<T: Number> Slot<T> {
     fn new(device: &Device, host_layers: &HostLayers) -> Result<Self, CudaError> {
         let whole = Arc::new(device.allocate(host_layers.layer_bytes / size_of::<T>())?);
@@ -223,7 +219,7 @@ impl<T: Number> Slot<T> {
 
 impl<T> Drop for HostCopies<'_, T> {
     fn drop(&mut self) {
-        // Copies are under way into memory that is freed now. A stream that failed does no more.
+        // Running copies write to memory that is freed now. A stream that failed runs nothing more.
         let _ = self.copies.stream().synchronise();
         let _ = self.device.stream().synchronise();
     }

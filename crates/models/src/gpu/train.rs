@@ -17,7 +17,7 @@ use crate::train::buffers::{Kept, Scratch};
 use crate::train::{ModelTrainer, ops::TrainState};
 use crate::{Config, Dtype, ModelError, TrainOptions, TrainSizes, Trainer, Weights};
 
-/// Puts a model on a device to be trained.
+/// Loads a model on a device for training.
 pub fn trainer<'a>(
     device: &'a Device,
     config: &Config,
@@ -47,7 +47,7 @@ struct GpuTraining<'a, T> {
     rows: usize,
     ids: Buffer<u32>,
     targets: Buffer<u32>,
-    /// Zero: every sequence begins at its first position.
+    /// Zero: every sequence starts at the first position.
     start: Buffer<u32>,
     loss: Buffer<f32>,
     kept: Kept<Buffer<T>, Buffer<f32>>,
@@ -56,27 +56,15 @@ struct GpuTraining<'a, T> {
     d_heads: Heads<T>,
     /// The output of attention by head, then its gradient.
     by_head: Buffer<T>,
-    /// A number for each row that the backward of fused attention needs.
+    /// A value per row for the backward pass of fused attention.
     dots: Buffer<f32>,
-    /// Partial sums in f32, and counts: as many as the operation that needs most.
+    /// Partial sums in f32, and counts, for the operation that needs most.
     sums: Buffer<f32>,
     counts: Buffer<u32>,
 }
 
-struct Heads<T> {
-    queries: Buffer<T>,
-    keys: Buffer<T>,
-    values: Buffer<T>,
-}
-
-impl<T: Number> Heads<T> {
-    fn new(device: &Device, config: &Config, sizes: &TrainSizes) -> Result<Self, CudaError> {
-        let keys = sizes.rows.saturating_mul(config.kv_heads.saturating_mul(config.head_dim));
-        let (queries, keys, values) =
-            (device.allocate(sizes.attended)?, device.allocate(keys)?, device.allocate(keys)?);
-        Ok(Self { queries, keys, values })
-    }
-}
+/// Queries, keys and values.
+type Heads<T> = [Buffer<T>; 3];
 
 impl From<crate::AdamW> for Rates {
     fn from(crate::AdamW { lr, betas, eps, weight_decay }: crate::AdamW) -> Self {
@@ -109,6 +97,9 @@ fn typed<'a, T: Number>(
     };
     let gradients = Gradients::load(device, &cache)?;
     let sizes = TrainSizes::new(config, &options);
+    let keys = sizes.rows.saturating_mul(config.kv_heads.saturating_mul(config.head_dim));
+    let heads =
+        || Ok::<_, CudaError>([device.allocate(sizes.attended)?, device.allocate(keys)?, device.allocate(keys)?]);
     let widest = size(widest_sum(config))?;
     let mut start = device.allocate(1)?;
     start.set_all(device.stream(), 0)?;
@@ -126,8 +117,8 @@ fn typed<'a, T: Number>(
         loss: device.allocate(1)?,
         kept: Kept::new(&sizes, config.layers, |numbers| device.allocate(numbers), |floats| device.allocate(floats))?,
         scratch: sizes.scratch().try_map(|numbers| device.allocate(numbers))?,
-        heads: Heads::new(device, config, &sizes)?,
-        d_heads: Heads::new(device, config, &sizes)?,
+        heads: heads()?,
+        d_heads: heads()?,
         by_head: device.allocate(sizes.attended)?,
         dots: device.allocate(sizes.row_sums)?,
         sums: device.allocate(gradients.scratch_length(widest))?,
@@ -143,7 +134,7 @@ fn typed<'a, T: Number>(
 
 impl<T> Drop for GpuTraining<'_, T> {
     fn drop(&mut self) {
-        // The work on the stream uses memory that is freed now. A stream that failed does no more.
+        // Enqueued work uses memory that is freed now. A stream that failed runs nothing more.
         let _ = self.device.stream().synchronise();
     }
 }

@@ -1,4 +1,4 @@
-//! The weights of a model on a GPU, packed as its kernels read them.
+//! The weights of a model on a GPU, packed for its kernels.
 
 use std::{fmt::Debug, sync::Arc};
 
@@ -26,13 +26,13 @@ numbers! { f32: F32, half::bf16: Bf16, half::f16: F16 }
 pub struct GpuWeights<T> {
     pub parameters: Parameters<T>,
     pub host_layers: Option<Arc<HostLayers>>,
-    /// What matrices of layers are multiplied with if they are in e4m3.
+    /// The kernels for the matrices of layers if they are e4m3.
     pub fp8: Option<Fp8Weights<T>>,
-    /// Made when the weights were, and used by all that runs on them.
+    /// Loaded with the weights, and used by all passes.
     pub operations: Operations<T>,
 }
 
-/// What matrices in e4m3 are made and multiplied with. They lie in buffers of numbers.
+/// The kernels for e4m3 matrices, which are stored in buffers of the dtype.
 #[derive(Debug)]
 pub struct Fp8Weights<T> {
     kernels: Fp8<T>,
@@ -57,7 +57,7 @@ impl<T: Number> Fp8Weights<T> {
         self.stored.into()
     }
 
-    /// Writes the numbers of a matrix to the beginning of a buffer.
+    /// Dequantises a matrix to the beginning of a buffer.
     pub fn dequantise<'a>(
         &self,
         stream: &Stream,
@@ -86,9 +86,9 @@ impl<T: Number> GpuWeights<T> {
         Self::load_with((device, config, weights), T::DTYPE, |_| Ok(None))
     }
 
-    /// Puts all weights on a device but those of the first layers, which `keep` puts where they stay.
+    /// Loads all weights on a device, apart from offloaded layers, which `keep` loads to their home.
     ///
-    /// These are first, so that the memory in which they are made is free again when the others come.
+    /// Offloaded layers come first, so the memory they are generated in is free again for the others.
     pub fn load_with(
         (device, config, weights): (&Device, &Config, &Weights),
         dtype: Dtype,
@@ -110,17 +110,21 @@ impl<T: Number> GpuWeights<T> {
     }
 }
 
-/// The alignment of the parts of a layer that lies in one buffer: that of a separate allocation.
+/// The alignment of the parts of a layer in one buffer: that of separate allocations.
 const ALIGNED_BYTES: usize = 256;
 
 fn count(tensors: &[TensorSpec]) -> usize {
     tensors.iter().map(TensorSpec::count).sum()
 }
 
+/// Whether FP8 weights have e4m3 codes for a part.
+fn is_quantised(tensors: &[TensorSpec]) -> bool {
+    tensors.first().is_some_and(|tensor| tensor.role == Role::Linear)
+}
+
 /// Bytes of a part of a layer.
 fn part_bytes(tensors: &[TensorSpec], number: usize, fp8: Option<WeightScales>) -> usize {
-    let is_quantised = tensors.first().is_some_and(|tensor| tensor.role == Role::Linear);
-    match fp8.filter(|_| is_quantised) {
+    match fp8.filter(|_| is_quantised(tensors)) {
         Some(scales) => Layout::of(tensors, scales).bytes(),
         None => count(tensors).saturating_mul(number),
     }
@@ -132,7 +136,7 @@ pub(super) fn layer_bytes(tensors: &[TensorSpec], number: u64, fp8: Option<Weigh
     parts.iter().map(|part| bytes(part).next_multiple_of(ALIGNED_BYTES)).fold(0, usize::saturating_add)
 }
 
-/// The layer of such tensors that lies in one buffer of at least [`layer_bytes`], part behind part.
+/// A layer in one buffer of at least [`layer_bytes`].
 pub fn layer_within<T: Number>(
     whole: &Arc<Buffer<T>>,
     tensors: &[TensorSpec],
@@ -159,7 +163,7 @@ pub struct Loader<'a, T> {
     pub device: &'a Device,
     pub operations: &'a Operations<T>,
     pub weights: &'a dyn TensorSource,
-    /// What makes matrices of layers if these are in e4m3.
+    /// The kernels for the matrices of layers if they are e4m3.
     pub fp8: Option<&'a Fp8Weights<T>>,
 }
 
@@ -168,49 +172,32 @@ impl<T: Number> LoadAlike for Loader<'_, T> {
     type Error = ModelError;
 
     fn part(&mut self, tensors: &[TensorSpec]) -> Result<Buffer<T>, ModelError> {
-        let Some(fp8) = self.fp8_of(tensors) else { return self.packed(tensors) };
-        let mut buffer = self.device.allocate(fp8.scales().numbers::<T>(shape(tensors)?) as usize)?;
-        self.quantise(fp8, tensors, &mut buffer)?;
+        let bytes = part_bytes(tensors, size_of::<T>(), self.fp8.map(|fp8| fp8.stored));
+        let mut buffer = self.device.allocate(bytes / size_of::<T>())?;
+        self.fill_part(tensors, &mut buffer)?;
         Ok(buffer)
     }
 }
 
-/// Rows and width of matrices of one width, row after row.
-fn shape(tensors: &[TensorSpec]) -> Result<[u32; 2], CudaError> {
-    let Layout { rows, width, .. } = Layout::of(tensors, WeightScales::Rows);
-    Ok([size(rows)?, size(width)?])
-}
-
 impl<T: Number> Loader<'_, T> {
-    fn fp8_of(&self, tensors: &[TensorSpec]) -> Option<&Fp8Weights<T>> {
-        self.fp8.filter(|_| tensors.first().is_some_and(|tensor| tensor.role == Role::Linear))
-    }
-
+    /// Fills the part of a layer. Codes of an FP8 checkpoint are copied, other weights are quantised on the device.
     fn fill_part(&self, tensors: &[TensorSpec], buffer: &mut Buffer<T>) -> Result<(), ModelError> {
-        match self.fp8_of(tensors) {
-            Some(fp8) => self.quantise(fp8, tensors, buffer),
-            None => self.fill_all(tensors, buffer),
-        }
-    }
-
-    /// Codes of a checkpoint are taken as they are. Others are made on the device.
-    fn quantise(&self, fp8: &Fp8Weights<T>, tensors: &[TensorSpec], to: &mut Buffer<T>) -> Result<(), ModelError> {
+        let Some(fp8) = self.fp8.filter(|_| is_quantised(tensors)) else { return self.fill_all(tensors, buffer) };
         for tensor in tensors {
             if let TensorData::Quantised(_) = self.weights.tensor(tensor)? {
-                let mut storage = vec![T::narrowed(0.0); to.length()];
+                let mut storage = vec![T::narrowed(0.0); buffer.length()];
                 pack(self.weights, tensors, fp8.stored, bytemuck::cast_slice_mut(&mut storage))?;
-                return Ok(to.write(&storage)?);
+                return Ok(buffer.write(&storage)?);
             }
         }
-        let numbers = self.packed(tensors)?;
-        Ok(fp8.kernels.quantise(self.device.stream(), &numbers, to, shape(tensors)?, fp8.scales())?)
+        let (numbers, Layout { rows, width, .. }) = (self.packed(tensors)?, Layout::of(tensors, fp8.stored));
+        let shape = [size(rows)?, size(width)?];
+        Ok(fp8.kernels.quantise(self.device.stream(), &numbers, buffer, shape, fp8.scales())?)
     }
 
     pub fn fill_layer(&self, tensors: &[TensorSpec], layer: &mut LayerWeights<T>) -> Result<(), ModelError> {
         for (tensors, part) in packed_tensors(tensors).iter().zip(layer.parts_mut()) {
-            if let Some(part) = part {
-                self.fill_part(tensors, part.into_inner())?;
-            }
+            part.map_or(Ok(()), |part| self.fill_part(tensors, part.into_inner()))?;
         }
         Ok(())
     }
@@ -232,23 +219,19 @@ impl<T: Number> Loader<'_, T> {
     }
 
     fn fill(&self, tensor: &TensorSpec, mut place: SliceMut<'_, T>) -> Result<(), ModelError> {
-        let (device, operations) = (self.device, self.operations);
-        let add = if tensor.role == Role::ZeroCentredNorm { 1.0 } else { 0.0 };
+        let (stream, operations) = (self.device.stream(), self.operations);
+        let is_zero_centred = tensor.role == Role::ZeroCentredNorm;
+        let add = if is_zero_centred { 1.0 } else { 0.0 };
         match self.weights.tensor(tensor)? {
-            TensorData::Filled { fill: Fill::Constant(value), .. } => {
-                operations.fill(device.stream(), place, value + add)?;
-            }
+            TensorData::Filled { fill: Fill::Constant(value), .. } => operations.fill(stream, place, value + add)?,
             TensorData::Filled { fill: Fill::Random { key, amplitude }, .. } => {
-                operations.fill_random(device.stream(), place, key, amplitude)?;
+                operations.fill_random(stream, place, key, amplitude)?;
             }
-            stored @ (TensorData::Stored { .. } | TensorData::Quantised(_)) if tensor.role == Role::ZeroCentredNorm => {
+            stored if is_zero_centred => {
                 let numbers = stored.to_f32().into_iter().map(|number| T::narrowed(number + add));
                 place.write(&numbers.collect::<Vec<_>>())?;
             }
-            stored @ (TensorData::Stored { .. } | TensorData::Quantised(_)) => {
-                let numbers = stored.to_bytes(T::DTYPE);
-                place.write(&bytemuck::pod_collect_to_vec::<u8, T>(&numbers))?;
-            }
+            stored => place.write(&bytemuck::pod_collect_to_vec::<u8, T>(&stored.to_bytes(T::DTYPE)))?,
         }
         Ok(())
     }

@@ -1,10 +1,10 @@
-//! Which copies are asked for when.
+//! The order of copies of offloaded layers.
 
 use crate::StreamMode;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
-    /// The number of copies before it, in all passes.
+    /// The number of earlier copies, in all passes.
     pub copy: u64,
     pub layer: usize,
     pub pass: u64,
@@ -16,40 +16,40 @@ impl Place {
     }
 }
 
-/// The turns of layers and the copies for them: both are counted on from pass to pass, so that what comes next is known.
+/// The turns of layers and their copies, both counted across passes.
 #[derive(Debug)]
 pub struct Order {
     layers: u64,
     mode: StreamMode,
-    /// The turn that comes next, or that is under way.
+    /// The next turn, or the current one.
     turn: u64,
-    /// Copies that were asked for: all before this one.
-    asked: u64,
+    /// The number of copies requested.
+    requested: u64,
     passes: u64,
     is_under_way: bool,
 }
 
 impl Order {
     pub fn new(layers: usize, mode: StreamMode) -> Self {
-        Self { layers: layers.max(1) as u64, mode, turn: 0, asked: 0, passes: 0, is_under_way: false }
+        Self { layers: layers.max(1) as u64, mode, turn: 0, requested: 0, passes: 0, is_under_way: false }
     }
 
     pub fn pass(&self) -> u64 {
         self.passes.saturating_sub(1)
     }
 
-    /// Begins a pass. False if the one before was not finished, so that what was asked for is of no use.
+    /// Begins a pass. False if the previous one was not finished, which makes its requested copies useless.
     pub fn begin(&mut self) -> bool {
         let first = self.passes * self.layers;
         self.passes += 1;
         let is_whole = self.turn == first && !self.is_under_way;
         if !is_whole {
-            (self.turn, self.asked, self.is_under_way) = (first, first, false);
+            (self.turn, self.requested, self.is_under_way) = (first, first, false);
         }
         is_whole
     }
 
-    /// Begins the turn of a layer; none if the layer is not the next of the pass.
+    /// Begins the turn of a layer. None if it is not the next layer of the pass.
     pub fn enter(&mut self, layer: usize) -> Option<Place> {
         let next = self.place(self.turn);
         let is_next = self.passes > 0 && next.pass == self.pass() && next.layer == layer && !self.is_under_way;
@@ -64,28 +64,27 @@ impl Order {
         self.turn += 1;
     }
 
-    /// The copy of the turn that is under way, if it was not asked for before; now it is.
+    /// The copy of the current turn, if it was not requested ahead. Marks it as requested.
     pub fn missed(&mut self) -> Option<Place> {
-        self.ask_until(self.turn + 1)
+        self.request_until(self.turn + 1)
     }
 
-    /// The next copy that is to be asked for ahead, if there is a buffer for it: one beside that of the turn under way,
-    /// and its own once it is released.
+    /// The next copy to request ahead, if a buffer is free: the other one, and that of the current turn once it is released.
     pub fn next(&mut self, is_released: bool) -> Option<Place> {
         if !self.mode.is_ahead() {
             return None;
         }
         let free = self.turn + if is_released { 3 } else { 2 };
         let end = if self.mode.wraps() { u64::MAX } else { (self.turn / self.layers + 1) * self.layers };
-        self.ask_until(free.min(end))
+        self.request_until(free.min(end))
     }
 
-    fn ask_until(&mut self, end: u64) -> Option<Place> {
-        if self.asked >= end {
+    fn request_until(&mut self, end: u64) -> Option<Place> {
+        if self.requested >= end {
             return None;
         }
-        self.asked += 1;
-        Some(self.place(self.asked - 1))
+        self.requested += 1;
+        Some(self.place(self.requested - 1))
     }
 
     fn place(&self, copy: u64) -> Place {
@@ -97,25 +96,25 @@ impl Order {
 mod tests {
     use super::*;
 
-    /// The copies of a turn: the one that was missed, those asked for before the layer computes, those after.
+    /// The copies of a turn: the missed one, those requested before the layer computes, and those after.
     fn turn(order: &mut Order, layer: usize) -> [Vec<u64>; 3] {
         order.enter(layer).unwrap();
         let missed = order.missed().into_iter().map(|place| place.copy).collect();
         let mut ahead =
             |is_released| std::iter::from_fn(|| order.next(is_released)).map(|place| place.copy).collect::<Vec<u64>>();
-        let told = [missed, ahead(false), ahead(true)];
+        let found = [missed, ahead(false), ahead(true)];
         order.leave();
-        told
+        found
     }
 
     fn passes(mode: StreamMode, layers: usize, passes: usize) -> Vec<[Vec<u64>; 3]> {
         let mut order = Order::new(layers, mode);
-        let mut told = Vec::new();
+        let mut found = Vec::new();
         for _ in 0..passes {
             assert!(order.begin());
-            told.extend((0..layers).map(|layer| turn(&mut order, layer)));
+            found.extend((0..layers).map(|layer| turn(&mut order, layer)));
         }
-        told
+        found
     }
 
     fn none() -> Vec<u64> {
@@ -125,25 +124,25 @@ mod tests {
     #[test]
     fn without_prefetching_every_copy_is_missed() {
         for mode in [StreamMode::Sync, StreamMode::Pinned] {
-            let told = passes(mode, 3, 2);
-            assert!((0..).zip(told).all(|(turn, told)| told == [vec![turn], none(), none()]));
+            let found = passes(mode, 3, 2);
+            assert!((0..).zip(found).all(|(turn, found)| found == [vec![turn], none(), none()]));
         }
     }
 
     #[test]
     fn prefetching_misses_the_first_layer_of_each_pass() {
-        let told = passes(StreamMode::Prefetch, 3, 2);
-        assert_eq!(told[0], [vec![0], vec![1], vec![2]]);
-        assert_eq!(told[1..3], [[none(), none(), none()], [none(), none(), none()]]);
-        assert_eq!(told[3], [vec![3], vec![4], vec![5]]);
+        let found = passes(StreamMode::Prefetch, 3, 2);
+        assert_eq!(found[0], [vec![0], vec![1], vec![2]]);
+        assert_eq!(found[1..3], [[none(), none(), none()], [none(), none(), none()]]);
+        assert_eq!(found[3], [vec![3], vec![4], vec![5]]);
     }
 
     #[test]
-    fn with_wrap_only_the_first_copy_of_all_is_missed_and_both_buffers_are_always_asked_for() {
+    fn with_wrap_only_the_first_copy_of_all_is_missed_and_both_buffers_are_always_requested() {
         for layers in [1, 2, 3] {
-            let told = passes(StreamMode::Wrap, layers, 4);
-            assert_eq!(told[0], [vec![0], vec![1], vec![2]]);
-            assert!((3..).zip(&told[1..]).all(|(next, told)| *told == [none(), none(), vec![next]]), "{layers}");
+            let found = passes(StreamMode::Wrap, layers, 4);
+            assert_eq!(found[0], [vec![0], vec![1], vec![2]]);
+            assert!((3..).zip(&found[1..]).all(|(next, found)| *found == [none(), none(), vec![next]]), "{layers}");
         }
     }
 
@@ -169,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_take_buffers_in_turns_whatever_the_number_of_layers() {
+    fn copies_alternate_buffers_for_any_number_of_layers() {
         let order = Order::new(3, StreamMode::Wrap);
         let taken: Vec<usize> = (0..6).map(|copy| order.place(copy).of(2)).collect();
         assert_eq!(taken, [0, 1, 0, 1, 0, 1]);

@@ -1,8 +1,7 @@
 //! The turns of offloaded layers in a pass, written once for every device.
 //!
-//! A decoder calls [`OffloadedLayers::begin`] before each pass, and [`OffloadedLayers::turn`] with each offloaded layer, in
-//! order. Copies are requested in the order in which passes need them: when the turn of a layer comes, or before, as far
-//! as the mode allows and a buffer is free.
+//! A decoder calls [`OffloadedLayers::begin`] before each pass, then [`OffloadedLayers::turn`] for each offloaded layer in
+//! order. Copies are requested in the same order: at the turn of a layer, or ahead if the mode allows it and a buffer is free.
 
 use laptime_probe::stage;
 
@@ -12,36 +11,34 @@ use crate::{Done, LayerVisit, Marks, ModelError, Offload, Offloading, StreamMode
 pub trait LayerCopies {
     type Layer;
 
-    /// Allocates the buffers that are missing: in mode `sync` before each turn, in the others after unused memory was
-    /// freed.
+    /// Allocates missing buffers: in mode `sync` before each turn, in others after unused memory was freed.
     fn make_buffers(&mut self) -> Done;
 
-    /// Begins to measure how long a turn waits for its copy.
+    /// Starts measuring how long a turn waits for its copy.
     fn begin_wait(&mut self) -> Done;
 
-    /// Requests a copy into a buffer, before the turn of the layer or in it.
+    /// Requests a copy into a buffer, at the turn of the layer or ahead.
     fn request(&mut self, place: Place, buffer: usize, is_ahead: bool) -> Done;
 
-    /// Lets the turn wait for the first copy that was requested and not waited for.
+    /// Waits for the oldest requested copy.
     fn end_wait(&mut self, place: Place, buffer: usize) -> Done;
 
     fn layer(&self, buffer: usize) -> Result<&Self::Layer, ModelError>;
 
-    /// Releases a buffer after the layer has computed. In mode `sync` the layer is copied back, and the buffer freed.
+    /// Releases a buffer after the layer has computed. Mode `sync` copies the layer back and frees the buffer.
     fn release(&mut self, place: Place, buffer: usize) -> Done;
 
-    /// Keeps the times of the turn that has ended.
+    /// Records the times of a finished turn.
     fn end_turn(&mut self, place: Place) -> Done;
 
-    /// Waits for all copies that were requested and drops them.
+    /// Waits for all requested copies and drops them.
     fn forget(&mut self) -> Done;
 
     fn clear(&mut self) -> Done;
 
-    /// The layers, and where they stay.
     fn offloading(&self) -> Offloading;
 
-    /// The finished turns since the last call, in order. Does not wait for the device.
+    /// The finished visits since the last call, in order. Does not wait for the device.
     fn visits(&mut self) -> Result<Vec<LayerVisit>, ModelError>;
 }
 
@@ -74,13 +71,13 @@ impl<C: LayerCopies> OffloadedLayers<C> {
         self.order.pass()
     }
 
-    /// Begins a pass over all layers. After a pass that failed half-way, its copies are waited for and dropped.
+    /// Begins a pass over all layers. Drops the copies of an unfinished pass.
     pub fn begin(&mut self) -> Done {
         if self.order.begin() { Ok(()) } else { self.copies.forget() }
     }
 
     pub fn turn(&mut self, layer: usize, run: impl FnOnce(&C::Layer) -> Done) -> Done {
-        let wrong = || ModelError::Refused(format!("layer {layer} is not the next of the pass"));
+        let wrong = || ModelError::Refused(format!("layer {layer} is not the next layer of the pass"));
         let place = self.order.enter(layer).ok_or_else(wrong)?;
         let (pass, buffer) = (place.pass, self.buffer(place));
         if self.mode == StreamMode::Sync {
@@ -138,7 +135,7 @@ mod tests {
     use super::*;
     use crate::{Home, ModelError};
 
-    /// Writes down what is asked of it. A buffer holds the number of the copy that it was filled with.
+    /// Records the calls. A buffer has the number of its last copy.
     #[derive(Default)]
     struct Recorder {
         calls: Vec<String>,
@@ -217,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mode_says_when_a_layer_is_requested() {
+    fn the_mode_decides_when_a_layer_is_requested() {
         let turns = |mode| pass(&mut layers(mode, None));
         let sync = ["make", "now 0 into 0", "release 0", "make", "now 1 into 0", "release 1"];
         assert_eq!(turns(StreamMode::Sync), sync);
@@ -236,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn the_copies_of_a_pass_that_failed_are_forgotten_and_the_next_pass_runs() {
+    fn the_copies_of_a_failed_pass_are_dropped_and_the_next_pass_runs() {
         let mut layers = layers(StreamMode::Wrap, None);
         layers.begin().unwrap();
         let failed = layers.turn(0, |_| Err(ModelError::Refused("it failed".to_owned())));
@@ -244,6 +241,6 @@ mod tests {
         layers.copies.calls.clear();
         assert_eq!(pass(&mut layers)[..2], ["forget 1", "now 2 into 0"]);
         let error = layers.turn(0, |_| Ok(())).unwrap_err().to_string();
-        assert_eq!(error, "layer 0 is not the next of the pass");
+        assert_eq!(error, "layer 0 is not the next layer of the pass");
     }
 }

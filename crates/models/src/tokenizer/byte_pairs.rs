@@ -1,5 +1,4 @@
-//! The tokenizer of a folder that has it in the older files: `vocab.json`, `merges.txt` and `tokenizer_config.json`, as
-//! Qwen's are published where there is no `tokenizer.json`.
+//! Byte-pair tokenizers in the older format: `vocab.json`, `merges.txt` and `tokenizer_config.json`, as published by Qwen.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -10,7 +9,7 @@ use tokenizers::{AddedToken, Tokenizer, models::bpe::BPE, normalizers::NFC, toke
 
 use crate::{Done, ModelError, folder::read_json};
 
-/// Where Qwen's tokenizers cut a text before they look for pairs.
+/// The pre-tokenization of Qwen.
 const CUTS: &str =
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
@@ -20,9 +19,8 @@ pub fn is_there(folder: &Path) -> bool {
 
 pub fn open(folder: &Path) -> Result<Tokenizer, ModelError> {
     let [vocab, merges] = ["vocab.json", "merges.txt"].map(|file| folder.join(file));
-    let damaged = |error: tokenizers::Error| {
-        ModelError::damaged(&vocab, format!("with `merges.txt` it makes no tokenizer: {error}"))
-    };
+    let damaged =
+        |error: tokenizers::Error| ModelError::damaged(&vocab, format!("invalid tokenizer with `merges.txt`: {error}"));
     let model = BPE::from_file(&vocab.to_string_lossy(), &merges.to_string_lossy()).build().map_err(damaged)?;
     let mut tokenizer = Tokenizer::new(model);
     let cuts = SplitPattern::Regex(CUTS.to_owned());
@@ -49,7 +47,7 @@ struct Added {
     single_word: bool,
 }
 
-/// Adds the tokens outside the vocabulary in the order of their ids, which must come out as given.
+/// Adds the tokens outside the vocabulary in the order of their IDs, which must match the given ones.
 fn add_tokens(folder: &Path, tokenizer: &mut Tokenizer) -> Done {
     #[derive(Deserialize)]
     struct Config {
@@ -60,7 +58,7 @@ fn add_tokens(folder: &Path, tokenizer: &mut Tokenizer) -> Done {
     if !path.exists() {
         return Ok(());
     }
-    let config: Config = read_json(&path, "configuration of a tokenizer")?;
+    let config: Config = read_json(&path, "tokenizer configuration")?;
     let damaged = |reason: String| ModelError::damaged(&path, reason);
     for (id, added) in config.added_tokens_decoder {
         let token = AddedToken::from(added.content.clone(), added.special)
@@ -68,11 +66,11 @@ fn add_tokens(folder: &Path, tokenizer: &mut Tokenizer) -> Done {
             .lstrip(added.lstrip)
             .rstrip(added.rstrip)
             .single_word(added.single_word);
-        let refused = |error: tokenizers::Error| damaged(format!("`{}` cannot be added: {error}", added.content));
+        let refused = |error: tokenizers::Error| damaged(format!("cannot add `{}`: {error}", added.content));
         tokenizer.add_tokens([token]).map_err(refused)?;
         let found = tokenizer.token_to_id(&added.content);
         if found != Some(id) {
-            return Err(damaged(format!("`{}` is said to be token {id}, and comes out as {found:?}", added.content)));
+            return Err(damaged(format!("`{}` should be token {id}, but is {found:?}", added.content)));
         }
     }
     Ok(())

@@ -1,32 +1,27 @@
-//! What forward keeps for backward, and what both compute in, whatever the device. Predicted memory is counted from it.
+//! The buffers of training on any device: activations kept for backward, and scratch. Also counted to predict memory.
 
 use crate::decoder::layers::{Block, LinearAt, NormAt};
 use crate::{TrainSizes, parts::parts};
 
-/// What forward keeps. `M` are numbers of the dtype, `F` are numbers in f32.
+/// Activations kept for backward. `M` is a buffer in the dtype, `F` one in f32.
 #[derive(Debug)]
 pub struct Kept<M, F> {
-    pub layers: Vec<KeptLayer<M, F>>,
+    pub layers: Vec<KeptLayer<M>>,
+    /// The log-sum-exps of fused attention, layer by layer; empty for naive attention.
+    pub row_sums: Vec<F>,
     pub last: M,
     pub logits: M,
     pub losses: F,
 }
 
-#[derive(Debug)]
-pub struct KeptLayer<M, F> {
-    pub input: M,
-    pub qkv: M,
-    /// The logarithm of the sum of exponentials of each row of fused attention; empty for naive attention.
-    pub row_sums: F,
-    pub attended: M,
-    pub middle: M,
-    pub gate_up: M,
+parts! {
+    pub struct KeptLayer { input, qkv, attended, middle, gate_up }
 }
 
 parts! {
     pub struct Scratch {
         normed, activated, d_hidden, d_normed, d_activated, d_attended, d_qkv,
-        // The weights of naive attention; empty for fused attention.
+        // The weights of naive attention and their gradients; empty for fused attention.
         probabilities, d_scores,
     }
 }
@@ -39,7 +34,8 @@ impl<M, F> Kept<M, F> {
         floats: impl Fn(usize) -> Result<F, E>,
     ) -> Result<Self, E> {
         Ok(Self {
-            layers: (0..layers).map(|_| KeptLayer::new(sizes, &numbers, &floats)).collect::<Result<_, E>>()?,
+            layers: (0..layers).map(|_| sizes.layer().try_map(&numbers)).collect::<Result<_, E>>()?,
+            row_sums: (0..layers).map(|_| floats(sizes.row_sums)).collect::<Result<_, E>>()?,
             last: numbers(sizes.stream)?,
             logits: numbers(sizes.logits)?,
             losses: floats(sizes.rows)?,
@@ -58,7 +54,7 @@ impl<M, F> Kept<M, F> {
         self.layers.first_mut().map_or(&mut self.last, |layer| &mut layer.input)
     }
 
-    /// The hidden states between the blocks of a layer, and those after the layer.
+    /// The hidden states between the blocks of a layer and after the layer.
     pub fn middle_and_next(&mut self, layer: usize) -> (&M, &mut M) {
         let (before, after) = self.layers.split_at_mut(layer + 1);
         (&before[layer].middle, after.first_mut().map_or(&mut self.last, |layer| &mut layer.input))
@@ -85,25 +81,12 @@ impl<M, F> Kept<M, F> {
     }
 }
 
-impl<M, F> KeptLayer<M, F> {
-    pub fn new<E>(
-        sizes: &TrainSizes,
-        numbers: impl Fn(usize) -> Result<M, E>,
-        floats: impl Fn(usize) -> Result<F, E>,
-    ) -> Result<Self, E> {
-        Ok(Self {
-            input: numbers(sizes.stream)?,
-            qkv: numbers(sizes.qkv)?,
-            row_sums: floats(sizes.row_sums)?,
-            attended: numbers(sizes.attended)?,
-            middle: numbers(sizes.stream)?,
-            gate_up: numbers(sizes.gate_up)?,
-        })
-    }
-}
-
 impl TrainSizes {
-    /// The sizes of what both passes compute in.
+    pub fn layer(&self) -> KeptLayer<usize> {
+        let Self { stream, qkv, attended, gate_up, .. } = *self;
+        KeptLayer { input: stream, qkv, attended, middle: stream, gate_up }
+    }
+
     pub fn scratch(&self) -> Scratch<usize> {
         let Self { stream, activated, attended, qkv, scores, .. } = *self;
         Scratch {

@@ -1,24 +1,19 @@
-//! Bytes that training needs, counted from the model's sizes, and bytes that are in use.
+//! The memory of training: predicted, and in use.
 //!
-//! Forward keeps of each layer: the inputs of its two norms, queries, keys and values as they were projected (before
-//! norm and rotation), of fused attention a number a row (the logarithm of the sum of powers), what attention gave, and
-//! gate and up as they were projected. What a norm, a rotation, an activation or the softmax of naive attention makes of
-//! these is computed again, so that nothing grows with the square of the length times the layers. Of the head it keeps
-//! the last norm's input and the logits, whose gradient takes their place.
-
-use std::{cell::Cell, convert::Infallible};
+//! Forward keeps for each layer the inputs of both norms, the projected queries, keys and values (before norm and RoPE), the
+//! log-sum-exp of each row of fused attention, the output of attention, and gate and up. Norms, RoPE, activation functions and
+//! the softmax of naive attention are recomputed, so nothing grows with layers times squared length. For the head it keeps the
+//! input of the final norm and the logits, which their gradients replace.
 
 use laptime_probe::value;
 use laptime_trace::run::Depth;
 
-use super::buffers::{Kept, KeptLayer};
 use crate::{Attention, Config, TrainOptions, tensors::sum};
 
-/// Bytes that hold what is still needed.
+/// Bytes in use.
 ///
-/// All of a trainer's memory is allocated when it is made, so that a step allocates nothing; this says what of it is in
-/// use: gradients from backward to the next forward, moments from the first update on, activations from forward to
-/// backward, layer by layer. A prediction has the most of each.
+/// A trainer allocates all memory when it is created. Of it, gradients are in use from backward to the next forward, moments
+/// from the first update on, and activations from forward to backward, layer by layer. A prediction has the most of each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TrainMemory {
     /// Parameters.
@@ -27,14 +22,14 @@ pub struct TrainMemory {
     pub gradients: u64,
     /// Both moments of parameters.
     pub optimizer: u64,
-    /// What forward keeps for backward.
+    /// Activations kept for backward.
     pub activations: u64,
-    /// What operations compute in, whatever the layer. It is in a prediction alone.
+    /// Scratch buffers. Only part of predictions.
     pub scratch: u64,
 }
 
 impl TrainMemory {
-    /// Leaves it on the trace, as four values.
+    /// Records it as four values of the trace.
     pub fn record(&self) {
         let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
         value!("weights_memory", mib(self.weights), unit = "MiB");
@@ -43,14 +38,14 @@ impl TrainMemory {
         value!("activations_memory", mib(self.activations), unit = "MiB");
     }
 
-    /// All of it: of a prediction, what a trainer allocates, but for what a device has for itself.
+    /// The sum. For a prediction, all that a trainer allocates, apart from the workspaces of a device.
     pub fn total(&self) -> u64 {
         sum([self.weights, self.gradients, self.optimizer, self.activations, self.scratch])
     }
 }
 
 impl Config {
-    /// Bytes that training with these options needs.
+    /// The predicted memory of training.
     pub fn train_need(&self, options: &TrainOptions) -> TrainMemory {
         let (weights, sizes) = (self.weight_bytes(options.dtype), TrainSizes::new(self, options));
         TrainMemory {
@@ -63,21 +58,21 @@ impl Config {
     }
 }
 
-/// How many numbers the buffers of a trainer have.
+/// The sizes of the buffers of a trainer, in elements.
 #[derive(Clone, Copy)]
 pub(crate) struct TrainSizes {
     pub rows: usize,
     pub stream: usize,
     pub qkv: usize,
     pub attended: usize,
-    /// The weights of naive attention; none of fused.
+    /// The weights of naive attention.
     pub scores: usize,
-    /// A number in f32 for each row of fused attention; none of naive.
+    /// The log-sum-exps of fused attention, in f32.
     pub row_sums: usize,
     pub gate_up: usize,
     pub activated: usize,
     pub logits: usize,
-    /// Cosines and sines of all positions, in f32.
+    /// The RoPE tables, in f32.
     pub rotation: usize,
     number_bytes: u64,
 }
@@ -104,49 +99,31 @@ impl TrainSizes {
     }
 
     pub fn layer_bytes(&self) -> u64 {
-        self.bytes(|numbers, floats| KeptLayer::new(self, numbers, floats).map(drop))
+        self.bytes(self.layer().numbers(), self.row_sums)
     }
 
-    /// Bytes that forward keeps of the head: the input of its norm, the logits, and the loss of each row.
+    /// Bytes kept for the head: the input of its norm, the logits, and the losses.
     pub fn head_bytes(&self) -> u64 {
-        self.bytes(|numbers, floats| Kept::new(self, 0, numbers, floats).map(drop))
+        self.bytes((self.stream as u64).saturating_add(self.logits as u64), self.rows)
     }
 
     pub fn activation_bytes(&self, layers: usize) -> u64 {
         self.layer_bytes().saturating_mul(layers as u64).saturating_add(self.head_bytes())
     }
 
-    /// Bytes that both passes compute in: their scratch buffers, the heads after RoPE, a number for each row of fused
-    /// attention, and the RoPE tables.
+    /// Bytes of scratch buffers, the heads after RoPE, a value per row of fused attention, and the RoPE tables.
     pub fn scratch_bytes(&self) -> u64 {
-        self.bytes(|numbers, floats| {
-            self.scratch().try_map(numbers)?;
-            numbers(self.qkv)?;
-            floats(self.row_sums)?;
-            floats(self.rotation)
-        })
+        let numbers = self.scratch().numbers().saturating_add(self.qkv as u64);
+        self.bytes(numbers, self.row_sums.saturating_add(self.rotation))
     }
 
-    /// The bytes of what `allocate` asks for, which is handed functions for numbers of the dtype and for f32.
-    fn bytes(&self, allocate: impl FnOnce(Counter<'_>, Counter<'_>) -> Counted) -> u64 {
-        let total = Cell::new(0_u64);
-        let count = |numbers: usize, bytes: u64| {
-            total.set(total.get().saturating_add((numbers as u64).saturating_mul(bytes)));
-            Ok(())
-        };
-        let Ok(()) = allocate(&|numbers| count(numbers, self.number_bytes), &|floats| count(floats, 4));
-        total.get()
+    fn bytes(&self, numbers: u64, floats: usize) -> u64 {
+        numbers.saturating_mul(self.number_bytes).saturating_add((floats as u64).saturating_mul(4))
     }
 }
 
-/// The outcome of an allocation that is only counted.
-type Counted = Result<(), Infallible>;
-
-type Counter<'a> = &'a dyn Fn(usize) -> Counted;
-
 #[derive(Debug, Clone, Default)]
 pub struct Ledger {
-    /// What is in use.
     pub now: TrainMemory,
     is_by_layer: bool,
     layer_activations: u64,
@@ -171,7 +148,7 @@ impl Ledger {
         }
     }
 
-    /// Forward begins: nothing of the last step is needed any more but weights and moments.
+    /// Only weights and moments of the previous step are still needed.
     pub fn forward_begins(&mut self) {
         (self.now.gradients, self.now.activations) = (0, 0);
     }
@@ -221,7 +198,7 @@ mod tests {
     use crate::Dtype;
 
     #[test]
-    fn the_bytes_of_a_small_model_are_those_of_a_count_by_hand() {
+    fn the_bytes_of_a_small_model_match_a_manual_count() {
         let config = Config::from_preset("small").unwrap();
         let need = config.train_need(&TrainOptions::new(Dtype::F32, 4, 512));
         assert_eq!(need.weights, 4 * 128_625_408);
@@ -236,14 +213,14 @@ mod tests {
     }
 
     #[test]
-    fn a_trainer_that_never_updates_has_no_moments() {
+    fn a_trainer_without_an_optimizer_has_no_moments() {
         let config = Config::from_preset("small").unwrap();
         let options = TrainOptions { adamw: None, ..TrainOptions::new(Dtype::F32, 4, 512) };
         assert_eq!(config.train_need(&options).optimizer, 0);
     }
 
     #[test]
-    fn fused_attention_keeps_a_number_a_row_and_naive_attention_nothing() {
+    fn fused_attention_keeps_a_number_per_row_and_naive_attention_none() {
         let config = Config::from_preset("small").unwrap();
         let naive = TrainOptions::new(Dtype::Bf16, 4, 512);
         let dense = TrainOptions { attention: Attention::Dense, ..naive.clone() };
@@ -252,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_beyond_counting_are_the_largest_number() {
+    fn huge_training_sizes_saturate() {
         let mut config = Config::from_preset("tiny").unwrap();
         config.ffn = usize::MAX;
         let options = TrainOptions::new(Dtype::F32, usize::MAX, usize::MAX);
@@ -260,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_fills_memory_and_leaves_what_outlives_it() {
+    fn a_step_uses_memory_and_leaves_gradients_and_moments() {
         let config = Config::from_preset("tiny-llama").unwrap();
         let options = TrainOptions::new(Dtype::Bf16, 2, 16);
         let (mut ledger, need) = (Ledger::new(&config, &options), config.train_need(&options));

@@ -7,8 +7,7 @@ use crate::decoder::layers::{Block, LayerOf, LinearAt, NormAt, Ops, mark_op, run
 use crate::decoder::weights::{Parameters, Part};
 use crate::{Config, Done, ModelError, TrainOptions, marks::stage_mark};
 
-/// The operations of forward and backward, in addition to those of [`Ops`], at the granularity of a device's kernels. They
-/// only enqueue work.
+/// The operations of training in addition to those of [`Ops`]. They only enqueue work.
 pub trait TrainOps: Ops {
     /// Looks up the hidden states of the batch.
     fn embed(&mut self, table: &Self::Matrix) -> Done;
@@ -22,25 +21,25 @@ pub trait TrainOps: Ops {
     /// Computes the gradient of the input of a product with a weight.
     fn input_back(&mut self, at: LinearAt, weight: &Self::Matrix) -> Done;
 
-    /// Adds the gradient of a norm's input to that of the hidden states, or starts with it at the final norm. Writes the
-    /// gradient of the norm's weight.
+    /// Adds the gradient of a norm's input to that of the hidden states, or writes it for the final norm. Writes the gradient
+    /// of the norm's weight.
     fn norm_back(&mut self, at: NormAt, weight: &Self::Vector, gradient: &mut Self::Vector) -> Done;
 
-    /// Replaces gate and up of a layer by their gradients, and computes the output of SwiGLU again.
+    /// Replaces gate and up of a layer by their gradients, and recomputes the output of SwiGLU.
     fn swiglu_back(&mut self, layer: usize, weights: &LayerOf<Self>) -> Done;
 
     /// Computes the gradients of the heads of a layer. Marks its own stages.
     fn attend_back(&mut self, layer: usize) -> Done;
 
-    /// Computes the gradients of the projected queries, keys and values from those of the heads, and writes those of the
-    /// head norms.
+    /// Computes the gradients of the projected queries, keys and values from those of the heads. Writes those of the head
+    /// norms.
     fn rope_back(&mut self, layer: usize, weights: &LayerOf<Self>, gradients: &mut LayerOf<Self>) -> Done;
 
     /// Writes the gradient of the embedding, or adds it to that of a tied head.
     fn embed_back(&mut self, table: &mut Self::Matrix) -> Done;
 }
 
-/// A device that trains. A value holds a batch, what forward keeps of it, and the buffers of both passes.
+/// A device that trains. A value has a batch, its activations and the buffers of both passes.
 pub trait TrainDevice: TrainOps {
     fn config(&self) -> &Config;
     fn options(&self) -> &TrainOptions;
@@ -52,11 +51,11 @@ pub trait TrainDevice: TrainOps {
     /// Updates every parameter by AdamW. The first update is number 1.
     fn update(&mut self, state: &mut TrainStateOf<Self>, number: u64) -> Done;
 
-    /// Some numbers of a part of the weights. Waits for the device.
+    /// Reads a range of a part of the weights. Waits for the device.
     fn read(&self, part: Part<&Self::Matrix, &Self::Vector>, range: Range<usize>) -> Result<Vec<f32>, ModelError>;
 }
 
-/// The parameters of a model that learns, their gradients, and both moments unless parameters are never updated.
+/// The parameters of a model, their gradients, and both moments if there is an optimizer.
 pub struct TrainState<M, V> {
     pub parameters: Parameters<M, V>,
     pub gradients: Parameters<M, V>,
@@ -90,7 +89,7 @@ pub fn run_backward<O: TrainOps>(
 ) -> Done {
     {
         let _stage = stage_mark!(ops.marks(), Layer, "head");
-        // What forward normed for the logits is still there.
+        // The normed states of forward are still there.
         mark_op!(ops, "head_weights", ops.weights_back(LinearAt::Head, gradients.head_mut(), None))?;
         mark_op!(ops, "head_input", ops.input_back(LinearAt::Head, parameters.head()))?;
         mark_op!(ops, "norm_back", ops.norm_back(NormAt::Final, &parameters.norm, &mut gradients.norm))?;

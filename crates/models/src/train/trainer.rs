@@ -6,36 +6,25 @@ use crate::decoder::{layers::Ops, weights::Parameters};
 use crate::{Config, Done, ModelError, TensorSpec, Tokens, TrainMemory, TrainOptions, Trainer, error::ensure};
 
 pub struct ModelTrainer<O: TrainDevice> {
-    /// The first field, so that it is dropped first: a device finishes its work before the parameters are freed.
+    /// The first field, so it is dropped first: the device finishes before the parameters are freed.
     ops: O,
     state: TrainStateOf<O>,
     ledger: Ledger,
-    progress: Progress,
+    /// Whether a forward pass has run, whether its activations are kept, and whether there are gradients.
+    has_loss: bool,
+    has_activations: bool,
+    has_gradients: bool,
     updates: u64,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Progress {
-    /// Nothing was run.
-    New,
-    /// Forward was run, after a backward or not.
-    Forward { has_gradients: bool },
-    /// Backward was run.
-    Backward,
 }
 
 impl<O: TrainDevice> ModelTrainer<O> {
     pub fn new(ops: O, state: TrainStateOf<O>) -> Self {
         let ledger = Ledger::new(ops.config(), ops.options());
-        Self { ops, state, ledger, progress: Progress::New, updates: 0 }
-    }
-
-    fn has_gradients(&self) -> bool {
-        matches!(self.progress, Progress::Backward | Progress::Forward { has_gradients: true })
+        Self { ops, state, ledger, has_loss: false, has_activations: false, has_gradients: false, updates: 0 }
     }
 
     fn check_gradients(&self) -> Done {
-        ensure!(self.has_gradients(), "there are no gradients before a backward");
+        ensure!(self.has_gradients, "there are no gradients before a backward pass");
         Ok(())
     }
 
@@ -64,17 +53,16 @@ impl<O: TrainDevice> Trainer for ModelTrainer<O> {
         self.ledger.forward_begins();
         run_forward(&mut self.ops, &self.state.parameters, &mut self.ledger)?;
         self.ledger.forward_ends();
-        self.progress = Progress::Forward { has_gradients: self.has_gradients() };
+        (self.has_loss, self.has_activations) = (true, true);
         Ok(())
     }
 
     fn backward(&mut self) -> Done {
-        let has_run = matches!(self.progress, Progress::Forward { .. });
-        ensure!(has_run, "there is no forward that a backward was not run for");
+        ensure!(self.has_activations, "backward needs a forward pass first");
         let TrainState { parameters, gradients, .. } = &mut self.state;
         run_backward(&mut self.ops, parameters, gradients, &mut self.ledger)?;
         self.ledger.backward_ends();
-        self.progress = Progress::Backward;
+        (self.has_activations, self.has_gradients) = (false, true);
         Ok(())
     }
 
@@ -94,10 +82,8 @@ impl<O: TrainDevice> Trainer for ModelTrainer<O> {
     }
 
     fn loss(&mut self) -> Result<f32, ModelError> {
-        match self.progress {
-            Progress::New => Err(ModelError::Refused("there is no loss before a forward".to_owned())),
-            _ => self.ops.loss(),
-        }
+        ensure!(self.has_loss, "there is no loss before a forward pass");
+        self.ops.loss()
     }
 
     fn gradient(&mut self, tensor: &TensorSpec) -> Result<Vec<f32>, ModelError> {

@@ -1,27 +1,26 @@
-//! What backward and an update have to do, counted by the operations of training.
+//! The work of backward and of an update, counted by the operations of training.
 //!
-//! Each product of forward has two in backward, one for the gradient of its input and one for that of its weights, so
-//! that backward has twice the operations of forward. The weights of attention are not kept, and the scores computed
-//! again: half as many operations as attention has in forward, which are counted separately since no gradient needs them.
+//! Each product of forward has two in backward, for the gradients of input and weights, so backward has twice the FLOPs. The
+//! scores of attention are recomputed; these FLOPs (half of attention's in forward) are counted separately.
 
 use laptime_trace::run::{Traffic, Work};
 
 use crate::{Attention, Config, Dtype, PassWork, decoder::count::PassCount, work::Pass};
 
-/// What backward has to do.
+/// The work of backward.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BackwardWork {
-    /// What the gradients need, by stage. The weights are read once more.
+    /// The work of the gradients, by stage. The weights are read again.
     pub pass: PassWork,
-    /// Operations of scores that are computed again.
+    /// FLOPs of recomputed scores.
     pub recomputed_flops: u64,
-    /// Bytes of gradients that are written.
+    /// Bytes of gradients written.
     pub gradient_bytes: u64,
     dtype: Dtype,
 }
 
 impl BackwardWork {
-    /// Its work, as results keep it: what the gradients need, weights read and gradients written.
+    /// Its work in the form of results: that of the gradients, weights read and gradients written.
     pub fn work(&self) -> Work {
         let read = self.pass.total().bytes_read();
         let (dtype, bytes) = (self.dtype.word().to_owned(), read.saturating_add(self.gradient_bytes));
@@ -39,8 +38,8 @@ impl Config {
         BackwardWork { pass, recomputed_flops, gradient_bytes, dtype }
     }
 
-    /// The work of [`update`](crate::Trainer::update), as results keep it: parameters, gradients and both moments are read,
-    /// and parameters and moments written. Operations number by number are not counted, as elsewhere.
+    /// The work of [`update`](crate::Trainer::update): parameters, gradients and both moments are read, parameters and moments
+    /// written. Element-wise FLOPs are not counted, as elsewhere.
     pub fn update_work(&self, dtype: Dtype) -> Work {
         let (dtype, bytes) = (dtype.word().to_owned(), self.weight_bytes(dtype).saturating_mul(4 + 3));
         Work { flops: 0, dtype, bytes, traffic: Traffic::Copy }
@@ -53,7 +52,7 @@ mod tests {
     use crate::Stage;
 
     #[test]
-    fn backward_has_twice_the_operations_of_forward() {
+    fn backward_has_twice_the_flops_of_forward() {
         for config in Config::presets() {
             for attention in [Attention::Naive, Attention::Dense] {
                 let forward = config.forward_work(2, 64, attention, Dtype::F32);
@@ -66,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn attention_computes_its_scores_again() {
+    fn attention_recomputes_its_scores() {
         let config = Config::from_preset("small").unwrap();
         let dense = config.backward_work(4, 512, Attention::Dense, Dtype::Bf16);
         // Two operations a number of a head, for each pair that a query may see.
@@ -76,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn an_update_reads_four_numbers_a_parameter_and_writes_three() {
+    fn an_update_reads_four_numbers_per_parameter_and_writes_three() {
         let config = Config::from_preset("tiny").unwrap();
         let update = config.update_work(Dtype::Bf16);
         assert_eq!(update.bytes, 14 * config.parameters());

@@ -172,14 +172,14 @@ mod tests {
     fn what_is_wrong_is_named_by_its_file_and_field() {
         assert_eq!(
             refused(r#""model_type": "qwen3_tts","#, r#""model_type": "qwen3","#),
-            "config.json of `it`: `model_type` is `qwen3`, and not `qwen3_tts`"
+            "config.json of `it`: `model_type` is `qwen3`, expected `qwen3_tts`"
         );
         assert_eq!(
             refused(r#""decoder_dim": 1536"#, r#""decoder_dim": "x""#),
-            "speech_tokenizer/config.json of `it`: `decoder_dim` is \"x\", which is no count"
+            "speech_tokenizer/config.json of `it`: `decoder_dim` is \"x\", expected a non-negative integer"
         );
         assert!(
-            refused(r#"[8, 5, 4, 3]"#, "[8, -5]").contains("`upsample_rates` is [8,-5], which is no list of counts")
+            refused(r#"[8, 5, 4, 3]"#, "[8, -5]").contains("`upsample_rates` is [8,-5], expected a list of integers")
         );
         assert!(refused(r#""codec_bos_id": 2149,"#, "").ends_with("`codec_bos_id` is missing"));
         assert!(refused(r#""talker_config""#, r#""talker""#).ends_with("`talker_config` is missing"));
@@ -187,6 +187,6 @@ mod tests {
         assert!(
             refused(r#""attention_bias": false"#, r#""attention_bias": true"#).contains("`attention_bias` is true")
         );
-        assert!(TtsConfig::from_json("[]", CODEC, "it").unwrap_err().to_string().ends_with("it is JSON and no object"));
+        assert!(TtsConfig::from_json("[]", CODEC, "it").unwrap_err().to_string().ends_with("expected a JSON object"));
     }
 }

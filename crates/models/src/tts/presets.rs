@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn every_preset_holds_the_rules() {
+    fn every_preset_is_valid() {
         for config in TtsConfig::presets() {
             config.check().unwrap();
             assert_eq!((config.groups, config.codec.frame_samples()), (16, 1920));

@@ -172,7 +172,10 @@ mod tests {
             Sampling { talker, predictor: Choice::Likeliest, repetition_penalty: 1.2, ..Sampling::default() };
         assert_eq!(read.unwrap(), expected);
         assert_eq!(Sampling::from_json("{}").unwrap(), Sampling::default());
-        assert_eq!(Sampling::from_json(r#"{"top_k": -1}"#).unwrap_err(), "`top_k` is -1, which is no count");
+        assert_eq!(
+            Sampling::from_json(r#"{"top_k": -1}"#).unwrap_err(),
+            "`top_k` is -1, expected a non-negative integer"
+        );
         assert!(Sampling::from_json(r#"{"temperature": 0}"#).unwrap_err().contains("must be above 0"));
         assert_eq!(Sampling::from_json("[]").unwrap_err(), "it is no JSON object");
     }

@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn the_published_files_give_the_presets() {
+    fn published_configurations_give_the_presets() {
         for (text, preset) in [(NEW, "1.5b"), (OLD, "7b")] {
             let preset = VibeVoiceConfig::from_preset(preset).unwrap();
             assert_eq!(VibeVoiceConfig::from_json(text, &preset.name).unwrap(), preset);
@@ -167,15 +167,17 @@ mod tests {
     fn what_is_wrong_is_named_by_its_field() {
         assert_eq!(
             refused(NEW, r#""model_type": "vibevoice""#, r#""model_type": "qwen2""#),
-            "config.json of `it`: `model_type` is `qwen2`, and not `vibevoice`"
+            "config.json of `it`: `model_type` is `qwen2`, expected `vibevoice`"
         );
         let missing = refused(NEW, r#""audio_config""#, r#""audio""#);
         assert!(missing.ends_with("`audio_config` is missing"), "{missing}");
         let wide = refused(NEW, r#""latent_size": 64"#, r#""latent_size": 65"#);
         assert!(wide.ends_with("`latent_size` of the diffusion head is 65, and not 64"), "{wide}");
-        assert!(refused(OLD, "3-3-3-3-3-3-8", "3-x").contains("`encoder_depths` is `3-x`, which is no list of counts"));
+        assert!(
+            refused(OLD, "3-3-3-3-3-3-8", "3-x").contains("`encoder_depths` is \"3-x\", expected a list of integers")
+        );
         assert!(refused(OLD, "depthwise_conv", "conv").contains("`mixer_layer` is `conv`"));
         assert!(refused(NEW, r#""hidden_act": "gelu""#, r#""hidden_act": "relu""#).contains("`hidden_act` is `relu`"));
-        assert!(VibeVoiceConfig::from_json("[]", "it").unwrap_err().to_string().ends_with("it is JSON and no object"));
+        assert!(VibeVoiceConfig::from_json("[]", "it").unwrap_err().to_string().ends_with("expected a JSON object"));
     }
 }

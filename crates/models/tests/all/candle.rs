@@ -32,7 +32,7 @@ fn the_reference_gives_the_logits_of_every_fixture_that_can_be_trained() {
 }
 
 #[test]
-fn every_position_has_the_logits_of_the_reference_in_forward_prefill_and_step() {
+fn logits_match_the_reference_in_forward_prefill_and_step() {
     for model in MODELS {
         let config = Config::from_preset(model).unwrap();
         let weights = Weights::synthetic(&config, 3);

@@ -58,7 +58,7 @@ fn generate(decoder: &mut dyn Decoder, prompt: &Tokens, steps: usize) -> Vec<Vec
 }
 
 #[test]
-fn attention_is_the_same_in_three_steps_and_in_one() {
+fn naive_and_fused_attention_give_the_same_logits() {
     for model in MODELS {
         for (batch, length) in [(1, 1), (1, 300), (2, 70)] {
             let tokens = Tokens { ids: ids(batch * length), batch };
@@ -80,7 +80,7 @@ fn any_number_of_threads_gives_the_same_logits() {
 }
 
 #[test]
-fn prefill_gives_the_last_row_of_forward_and_chooses_its_largest() {
+fn prefill_gives_the_last_logits_of_forward_and_samples_the_largest() {
     for model in MODELS {
         let tokens = Tokens { ids: ids(80), batch: 2 };
         let options = Options { batch: 2, ..options() };
@@ -98,7 +98,7 @@ fn prefill_gives_the_last_row_of_forward_and_chooses_its_largest() {
 }
 
 #[test]
-fn a_prompt_in_pieces_is_the_prompt_at_once_whatever_the_cache() {
+fn a_prompt_in_pieces_gives_the_same_logits_with_any_cache() {
     let kinds = [("tiny", Attention::Naive), ("tiny", Attention::Dense), ("tiny-gemma3", Attention::Dense)];
     for (model, attention) in kinds {
         for capacity in [CacheCapacity::Growing, CacheCapacity::Static(150)] {
@@ -114,7 +114,7 @@ fn a_prompt_in_pieces_is_the_prompt_at_once_whatever_the_cache() {
 }
 
 #[test]
-fn steps_give_what_forward_gives_for_the_same_tokens() {
+fn steps_give_the_logits_of_forward() {
     for model in MODELS {
         for attention in [Attention::Naive, Attention::Dense] {
             let mut decoder = decoder(model, Options { attention, ..options() }, 2);
@@ -130,7 +130,7 @@ fn steps_give_what_forward_gives_for_the_same_tokens() {
 }
 
 #[test]
-fn a_growing_cache_and_a_static_one_give_the_same_tokens() {
+fn growing_and_static_caches_give_the_same_tokens() {
     let prompt = Tokens { ids: ids(120), batch: 2 };
     let growing = Options { batch: 2, ..options() };
     let fixed = Options { capacity: CacheCapacity::Static(100), ..growing.clone() };
@@ -139,7 +139,7 @@ fn a_growing_cache_and_a_static_one_give_the_same_tokens() {
 }
 
 #[test]
-fn forward_leaves_the_cache_as_it_is() {
+fn forward_does_not_change_the_cache() {
     let mut decoder = decoder("tiny", options(), 1);
     decoder.prefill(&Tokens::one(ids(30))).unwrap();
     let before = decoder.read_cache(1).unwrap();
@@ -148,7 +148,7 @@ fn forward_leaves_the_cache_as_it_is() {
 }
 
 #[test]
-fn a_cache_that_is_cut_goes_on_as_if_it_had_never_been_longer() {
+fn a_truncated_cache_continues_as_if_it_had_never_been_longer() {
     let mut cut = decoder("tiny", options(), 2);
     cut.prefill(&Tokens::one(ids(90))).unwrap();
     cut.truncate(33).unwrap();
@@ -162,7 +162,7 @@ fn a_cache_that_is_cut_goes_on_as_if_it_had_never_been_longer() {
 }
 
 #[test]
-fn a_cache_that_was_read_can_be_written_into_another_decoder() {
+fn a_cache_can_be_copied_to_another_decoder() {
     for dtype in [Dtype::F32, Dtype::Bf16, Dtype::F16] {
         let options = Options { dtype, batch: 2, ..options() };
         let mut first = decoder("tiny", options.clone(), 2);
@@ -186,22 +186,22 @@ fn a_cache_that_was_read_can_be_written_into_another_decoder() {
 }
 
 #[test]
-fn a_cache_is_lengthened_only_by_what_every_layer_has() {
+fn a_cache_is_only_as_long_as_its_shortest_layer() {
     let mut decoder = decoder("tiny", options(), 1);
     let values = KeysValues { length: 3, keys: vec![0.5; 2 * 3 * 16], values: vec![0.5; 2 * 3 * 16] };
     decoder.write_cache(0, 0, &values).unwrap();
     let error = decoder.set_length(3).unwrap_err();
-    assert_eq!(error.to_string(), "layer 1 of the cache has 0 positions and not 3");
+    assert_eq!(error.to_string(), "layer 1 of the cache has 0 positions, not 3");
     decoder.write_cache(1, 0, &values).unwrap();
     decoder.set_length(3).unwrap();
-    assert!(decoder.write_cache(0, 4, &values).unwrap_err().to_string().contains("beyond the 3"));
-    assert!(decoder.write_cache(2, 0, &values).unwrap_err().to_string().contains("no layer 2"));
+    assert!(decoder.write_cache(0, 4, &values).unwrap_err().to_string().contains("after the end of layer 0 (3)"));
+    assert!(decoder.write_cache(2, 0, &values).unwrap_err().to_string().contains("layer 2 is out of range"));
     let short = KeysValues { length: 4, ..values };
-    assert!(decoder.write_cache(0, 3, &short).unwrap_err().to_string().contains("96 keys"));
+    assert!(decoder.write_cache(0, 3, &short).unwrap_err().to_string().contains("96 of keys"));
 }
 
 #[test]
-fn more_tokens_than_there_is_room_for_are_refused_before_anything_is_computed() {
+fn too_many_tokens_are_refused_before_anything_is_computed() {
     let mut decoder = decoder("tiny", Options { capacity: CacheCapacity::Static(40), ..options() }, 1);
     decoder.prefill(&Tokens::one(ids(30))).unwrap();
     let error = decoder.prefill(&Tokens::one(ids(11))).unwrap_err();
@@ -214,15 +214,18 @@ fn more_tokens_than_there_is_room_for_are_refused_before_anything_is_computed() 
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_in_words() {
+fn invalid_requests_are_refused_with_the_reason() {
     let mut decoder = decoder("tiny", Options { batch: 2, ..options() }, 1);
     let mut refusal = |tokens: Tokens| decoder.prefill(&tokens).unwrap_err().to_string();
     assert_eq!(refusal(Tokens { ids: vec![], batch: 2 }), "there are no tokens to run");
     assert_eq!(refusal(Tokens { ids: vec![1], batch: 0 }), "there are no tokens to run");
-    assert_eq!(refusal(Tokens { ids: vec![1, 2, 3], batch: 2 }), "3 tokens do not make 2 sequences of one length");
-    assert_eq!(refusal(Tokens { ids: vec![1, 512], batch: 2 }), "token 512 is beyond the 512 of `tiny`");
+    assert_eq!(
+        refusal(Tokens { ids: vec![1, 2, 3], batch: 2 }),
+        "3 tokens cannot be divided into 2 sequences of equal length"
+    );
+    assert_eq!(refusal(Tokens { ids: vec![1, 512], batch: 2 }), "token 512 is outside the vocabulary of `tiny` (512)");
     assert_eq!(refusal(Tokens::one(vec![1])), "expected 2 sequences, got 1");
-    let no_token = "no token was chosen yet: run a prompt first";
+    let no_token = "no token was sampled yet: run a prompt first";
     assert_eq!(decoder.step().unwrap_err().to_string(), no_token);
     assert_eq!(decoder.sampled().unwrap_err().to_string(), no_token);
     assert_eq!(decoder.logits().unwrap_err().to_string(), "no pass has run yet");
@@ -237,16 +240,16 @@ fn what_makes_no_sense_is_refused_in_words() {
     }
     let huge = Options { batch: usize::MAX / 4, capacity: CacheCapacity::Static(512), ..options() };
     let error = cpu::decoder(config, &weights, huge, 1).err().unwrap();
-    assert!(error.to_string().starts_with("there is no memory for"), "{error}");
+    assert!(error.to_string().starts_with("cannot allocate"), "{error}");
 }
 
 #[test]
-fn steps_on_a_cpu_are_no_graph_and_nothing_fell_back() {
+fn steps_on_a_cpu_are_launches() {
     assert_eq!(decoder("tiny", options(), 1).replay(), Replay::Launches);
 }
 
 #[test]
-fn halves_are_near_what_f32_gives() {
+fn bf16_and_f16_are_close_to_f32() {
     for model in MODELS {
         for attention in [Attention::Naive, Attention::Dense] {
             let tokens = Tokens { ids: ids(140), batch: 2 };
@@ -279,7 +282,7 @@ fn a_window_as_wide_as_the_sequence_is_dense_attention() {
 }
 
 #[test]
-fn what_a_window_leaves_out_changes_nothing() {
+fn tokens_outside_the_window_change_nothing() {
     let last = |first: u32| {
         let mut tokens = ids(150);
         tokens[0] = first;
@@ -299,7 +302,7 @@ fn what_a_window_leaves_out_changes_nothing() {
 }
 
 #[test]
-fn a_sliding_window_hides_what_lies_before_it_and_refuses_sparse_attention() {
+fn a_sliding_window_hides_earlier_tokens_and_refuses_sparse_attention() {
     let config = |size| {
         let window = laptime_models::SlidingWindow { size, full_every: 3, theta: 1e4 };
         Config { window: Some(window), ..Config::from_preset("tiny-gemma3").unwrap() }
@@ -320,13 +323,13 @@ fn a_sliding_window_hides_what_lies_before_it_and_refuses_sparse_attention() {
     let weights = Weights::synthetic(&config(150), 3);
     let sparse = Options { kept: window(20), ..options() };
     let error = cpu::decoder(config(150), &weights, sparse, 1).err().unwrap().to_string();
-    assert!(error.starts_with("`tiny-gemma3` has layers with a sliding window"), "{error}");
+    assert!(error.starts_with("sparse attention does not support the sliding window of `tiny-gemma3`"), "{error}");
 }
 
 #[test]
-fn sparse_attention_goes_no_further_behind_a_cache() {
+fn sparse_attention_is_refused_after_a_cache() {
     let mut decoder = decoder("tiny", Options { kept: window(20), ..options() }, 1);
     decoder.prefill(&Tokens::one(ids(30))).unwrap();
     let error = decoder.step().unwrap_err().to_string();
-    assert!(error.contains("begins with the first token"), "{error}");
+    assert!(error.contains("starts at the first token"), "{error}");
 }

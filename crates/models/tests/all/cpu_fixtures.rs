@@ -29,7 +29,7 @@ fn decoder(
 }
 
 #[test]
-fn logits_of_every_position_are_the_expected_ones() {
+fn logits_of_every_position_match_the_fixtures() {
     for name in FIXTURES {
         let fixture = fixture(name);
         for attention in KINDS {
@@ -42,7 +42,7 @@ fn logits_of_every_position_are_the_expected_ones() {
 }
 
 #[test]
-fn the_likeliest_tokens_are_the_expected_ones() {
+fn greedy_tokens_match_the_fixtures() {
     for name in FIXTURES {
         let fixture = fixture(name);
         let steps = fixture.expected.greedy[0].len();
@@ -64,7 +64,7 @@ fn the_likeliest_tokens_are_the_expected_ones() {
 }
 
 #[test]
-fn a_sequence_alone_gives_what_it_gives_beside_another() {
+fn a_sequence_gives_the_same_alone_and_in_a_batch() {
     for name in FIXTURES {
         let fixture = fixture(name);
         let mut decoder = decoder(&fixture, Dtype::F32, Attention::Dense, CacheCapacity::Growing, 1);
@@ -77,7 +77,7 @@ fn a_sequence_alone_gives_what_it_gives_beside_another() {
 }
 
 #[test]
-fn halves_of_ieee_choose_the_expected_tokens_and_those_of_bf16_come_near() {
+fn f16_samples_the_expected_tokens_and_bf16_comes_close() {
     for name in FIXTURES {
         let fixture = fixture(name);
         let expected = fixture.logits();

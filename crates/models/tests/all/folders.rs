@@ -10,7 +10,7 @@ use safetensors::{
 };
 
 #[test]
-fn every_fixture_holds_the_rules_and_its_weights_are_finite() {
+fn every_fixture_is_valid_with_finite_weights() {
     for name in FIXTURES {
         let fixture = fixture(name);
         fixture.config.check().unwrap();
@@ -23,7 +23,7 @@ fn every_fixture_holds_the_rules_and_its_weights_are_finite() {
 }
 
 #[test]
-fn the_formula_gives_what_the_script_wrote_in_another_language() {
+fn synthetic_weights_match_the_python_script() {
     let fixture = fixture("qwen3");
     let spec = &fixture.config.layer_tensors(2)[3];
     let amplitude = (3.0_f64.sqrt() / 8.0) as f32;
@@ -97,7 +97,7 @@ fn in_nano_xyz(name: &str) -> String {
 }
 
 #[test]
-fn a_folder_of_nano_xyz_is_read_with_its_own_names_and_what_a_decoder_does_not_use() {
+fn a_nano_xyz_folder_is_read_with_its_names_and_unused_tensors() {
     let fields = r#"{"model_type": "nano", "vocab_size": 99, "n_layer": 2, "n_head": 4, "n_embd": 64,
         "block_size": 512, "n_kv_groups": 2}"#;
     let config = Config::from_json(fields, "nano").unwrap();
@@ -137,16 +137,16 @@ fn missing_extra_and_misshapen_tensors_are_named_in_one_error() {
     });
     assert_eq!(
         told(copy.path()),
-        "the weights in `FOLDER` do not fit `NAME`: 1 tensor is missing (`model.norm.weight`); 7 tensors are not of the \
-         model (`model.layers.3.self_attn.q_norm.weight`, `model.layers.4.self_attn.q_norm.weight`, \
+        "the weights in `FOLDER` do not fit `NAME`: 1 tensor is missing (`model.norm.weight`); 7 tensors are unknown \
+         (`model.layers.3.self_attn.q_norm.weight`, `model.layers.4.self_attn.q_norm.weight`, \
          `model.layers.5.self_attn.q_norm.weight`, `model.layers.6.self_attn.q_norm.weight`, \
          `model.layers.7.self_attn.q_norm.weight` and 2 more); 1 tensor is misshapen \
-         (`model.layers.1.mlp.gate_proj.weight` is [64, 96] and not [96, 64])"
+         (`model.layers.1.mlp.gate_proj.weight` is [64, 96], expected [96, 64])"
     );
 }
 
 #[test]
-fn what_older_checkpoints_carry_along_is_no_extra() {
+fn unused_tensors_of_older_checkpoints_are_accepted() {
     let copy = changed(|tensors| {
         let head = tensors["model.embed_tokens.weight"].clone();
         let frequencies = tensors["model.layers.0.self_attn.q_norm.weight"].clone();
@@ -157,18 +157,18 @@ fn what_older_checkpoints_carry_along_is_no_extra() {
 }
 
 #[test]
-fn a_type_that_is_not_read_is_named() {
+fn an_unsupported_dtype_is_reported() {
     let copy = changed(|tensors| {
         let norm = tensors.get_mut("model.norm.weight").unwrap();
         *norm = Tensor { dtype: StoredType::F8_E4M3, shape: vec![64], bytes: vec![0; 64] };
     });
     let error = told(copy.path());
-    assert!(error.ends_with("1 tensor is of a type that is not read (`model.norm.weight` is F8_E4M3)"), "{error}");
-    assert!(open(copy.path()).unwrap_err().hint().unwrap().starts_with("f32, bf16 and f16 are read"));
+    assert!(error.ends_with("1 tensor is of an unsupported dtype (`model.norm.weight` is F8_E4M3)"), "{error}");
+    assert!(open(copy.path()).unwrap_err().hint().unwrap().starts_with("save the model in f32, bf16 or f16"));
 }
 
 #[test]
-fn fewer_bits_are_read_as_they_are_stored() {
+fn half_precision_weights_are_read_as_stored() {
     let numbers: Vec<f32> = (0..64).map(|i| i as f32 / 8.0).collect();
     let copy = changed(|tensors| {
         let bytes = laptime_models::from_f32(Dtype::Bf16, &numbers);
@@ -194,31 +194,31 @@ fn a_weight_that_is_not_finite_is_named() {
 }
 
 #[test]
-fn a_file_that_is_cut_off_anywhere_is_refused() {
+fn a_file_truncated_anywhere_is_refused() {
     let copy = changed(|_| {});
     let path = copy.path().join("model.safetensors");
     let whole = fs::read(&path).unwrap();
     for length in [0, 5, 8, 9, 1000, whole.len() / 2, whole.len() - 1] {
         fs::write(&path, &whole[..length]).unwrap();
         let error = told(copy.path());
-        assert!(error.starts_with("`FOLDER/model.safetensors`: it is cut off"), "{length}: {error}");
+        assert!(error.starts_with("`FOLDER/model.safetensors`: truncated"), "{length}: {error}");
     }
     fs::write(&path, &whole[..whole.len() - 1]).unwrap();
-    let told_lengths = format!("it has {} bytes of {}", whole.len() - 1, whole.len());
+    let told_lengths = format!("{} of {} bytes", whole.len() - 1, whole.len());
     assert!(told(copy.path()).ends_with(&told_lengths));
     fs::write(&path, [whole.as_slice(), b"more"].concat()).unwrap();
-    assert!(told(copy.path()).contains("and its header says"));
+    assert!(told(copy.path()).contains("but the header says"));
     let tensor =
         |from: u64, to: u64| format!(r#"{{"dtype":"U8","shape":[{}],"data_offsets":[{from},{to}]}}"#, to - from);
     let far = format!(r#"{{"a":{},"b":{}}}"#, tensor(0, 1 << 60), tensor(1 << 60, u64::MAX));
     fs::write(&path, [&(far.len() as u64).to_le_bytes(), far.as_bytes()].concat()).unwrap();
-    assert!(told(copy.path()).contains(&format!("bytes of {}", u64::MAX)));
+    assert!(told(copy.path()).contains(&format!("of {} bytes", u64::MAX)));
     fs::write(&path, b"this is text and not a file of weights").unwrap();
-    assert!(told(copy.path()).contains("it is no safetensors file"));
+    assert!(told(copy.path()).contains("invalid safetensors file"));
 }
 
 #[test]
-fn a_folder_without_its_parts_says_which() {
+fn a_folder_with_missing_files_names_them() {
     let empty = tempfile::tempdir().unwrap();
     assert_eq!(told(empty.path()), "`FOLDER` has no `config.json`");
     fs::copy(folder("qwen3").join("config.json"), empty.path().join("config.json")).unwrap();
@@ -227,20 +227,20 @@ fn a_folder_without_its_parts_says_which() {
         "`FOLDER` has no weights: neither `model.safetensors` nor `model.safetensors.index.json`"
     );
     fs::write(empty.path().join("pytorch_model.bin"), b"").unwrap();
-    assert!(open(empty.path()).unwrap_err().hint().unwrap().starts_with("`pytorch_model.bin` is not read"));
+    assert!(open(empty.path()).unwrap_err().hint().unwrap().starts_with("`pytorch_model.bin` is not supported"));
     let nowhere = empty.path().join("nowhere");
     assert_eq!(told(&nowhere), "cannot open `FOLDER/config.json`");
 }
 
 #[test]
-fn an_index_that_is_damaged_or_leads_out_of_the_folder_is_refused() {
+fn a_damaged_index_or_one_with_paths_is_refused() {
     let copy = tempfile::tempdir().unwrap();
     fs::copy(folder("qwen3").join("config.json"), copy.path().join("config.json")).unwrap();
     let index = copy.path().join("model.safetensors.index.json");
     for (text, reason) in [
-        ("{", "it is no index"),
-        (r#"{"weight_map": {}}"#, "it names no files"),
-        (r#"{"weight_map": {"a": "../b.safetensors"}}"#, "it names `../b.safetensors`, which is no file of its folder"),
+        ("{", "invalid index"),
+        (r#"{"weight_map": {}}"#, "the index lists no files"),
+        (r#"{"weight_map": {"a": "../b.safetensors"}}"#, "`../b.safetensors` is not a file in the same folder"),
         (r#"{"weight_map": {"a": "gone.safetensors"}}"#, "cannot open `FOLDER/gone.safetensors`"),
     ] {
         fs::write(&index, text).unwrap();

@@ -11,6 +11,8 @@ use laptime_models::{
 use safetensors::tensor::{Dtype as StoredType, TensorView};
 use tempfile::{TempDir, tempdir};
 
+use crate::common::e4m3;
+
 const PRESETS: [&str; 4] = ["tiny", "tiny-qwen2", "tiny-llama", "tiny-gemma3"];
 
 /// Logits of every position, of a prompt, and of steps.
@@ -44,23 +46,23 @@ fn preset(name: &str) -> Config {
 }
 
 #[test]
-fn quantised_weights_give_what_they_give_when_they_are_dequantised() {
+fn quantised_weights_give_the_logits_of_dequantised_ones() {
     let of_presets = PRESETS.map(preset);
     let in_blocks = of_presets.clone().map(|config| Config { weight_scales: WeightScales::Blocks, ..config });
     let biased = Config { ffn_bias: true, ..preset("tiny-qwen2") };
     for config in of_presets.into_iter().chain(in_blocks).chain([biased, uneven()]) {
         let synthetic = || Weights::synthetic(&config, 3);
-        let quantised = synthetic().quantised(&config).unwrap();
+        let rounded = e4m3::dequantised(&config, 3).unwrap();
         let made = logits(&config, &synthetic(), Dtype::Fp8, None);
-        assert!(made == logits(&config, &quantised, Dtype::Fp8, None), "{}", config.name);
-        assert!(made == logits(&config, &quantised, Dtype::Bf16, None), "{}", config.name);
+        assert!(made == logits(&config, &rounded, Dtype::Fp8, None), "{}", config.name);
+        assert!(made == logits(&config, &rounded, Dtype::Bf16, None), "{}", config.name);
         let apart = cosine(&made[0], &logits(&config, &synthetic(), Dtype::Bf16, None)[0]);
         assert!((0.99..0.999_99).contains(&apart), "{}: {apart}", config.name);
     }
 }
 
 #[test]
-fn offloaded_layers_give_what_resident_ones_give_and_are_half_as_large() {
+fn offloaded_fp8_layers_match_resident_ones_and_are_half_as_large() {
     let home = tempdir().unwrap();
     let config = Config { layers: 4, hidden: 256, ..preset("tiny-qwen2") };
     let weights = Weights::synthetic(&config, 3);
@@ -78,7 +80,7 @@ fn offloaded_layers_give_what_resident_ones_give_and_are_half_as_large() {
 }
 
 #[test]
-fn a_dtype_of_weights_is_counted_in_bytes_and_computed_in_bf16() {
+fn fp8_weights_count_in_bytes_and_compute_in_bf16() {
     let config = preset("Qwen3-4B");
     let linear = config.tensors().into_iter().filter(|tensor| tensor.role == Role::Linear);
     let (numbers, rows) = linear.fold((0, 0), |(n, r), it| (n + it.count() as u64, r + it.shape[0] as u64));
@@ -162,7 +164,7 @@ fn checkpoint(scale_dtype: Dtype, change: impl Fn(&mut Tensors)) -> TempDir {
 }
 
 #[test]
-fn a_published_checkpoint_is_read_with_its_own_codes_and_scales() {
+fn a_published_fp8_checkpoint_keeps_its_codes_and_scales() {
     let folders = [Dtype::Bf16, Dtype::F32].map(|dtype| checkpoint(dtype, |_| {}));
     let mut found = Vec::new();
     for folder in &folders {
@@ -186,7 +188,7 @@ fn a_published_checkpoint_is_read_with_its_own_codes_and_scales() {
 }
 
 #[test]
-fn a_checkpoint_whose_scales_are_missing_or_misshapen_is_refused_by_their_name() {
+fn missing_or_misshapen_scales_are_named() {
     let name = "model.layers.1.mlp.down_proj.weight_scale_inv";
     let missing = checkpoint(Dtype::Bf16, |tensors| drop(tensors.remove(name)));
     let error = open(missing.path()).unwrap_err().to_string();
@@ -196,23 +198,23 @@ fn a_checkpoint_whose_scales_are_missing_or_misshapen_is_refused_by_their_name()
         scales.1 = vec![3, 2];
     });
     let error = open(misshapen.path()).unwrap_err().to_string();
-    assert!(error.ends_with(&format!("1 tensor is misshapen (`{name}` is [3, 2] and not [2, 3])")), "{error}");
+    assert!(error.ends_with(&format!("1 tensor is misshapen (`{name}` is [3, 2], expected [2, 3])")), "{error}");
 }
 
 #[test]
-fn other_types_of_a_byte_and_quantised_norms_are_named() {
+fn other_8_bit_dtypes_and_quantised_norms_are_named() {
     let other = checkpoint(Dtype::Bf16, |tensors| {
         tensors.get_mut("model.layers.0.mlp.up_proj.weight").unwrap().0 = StoredType::F8_E5M2;
         *tensors.get_mut("model.norm.weight").unwrap() = Tensor(StoredType::F8_E4M3, vec![200], vec![0; 200]);
     });
     let error = open(other.path()).unwrap_err().to_string();
-    let named = "2 tensors are of a type that is not read (`model.layers.0.mlp.up_proj.weight` is F8_E5M2, \
+    let named = "2 tensors are of an unsupported dtype (`model.layers.0.mlp.up_proj.weight` is F8_E5M2, \
                  `model.norm.weight` is F8_E4M3)";
     assert!(error.ends_with(named), "{error}");
 }
 
 #[test]
-fn a_code_that_is_no_number_is_named() {
+fn a_nan_code_is_named() {
     let broken = checkpoint(Dtype::Bf16, |tensors| {
         tensors.get_mut("model.layers.0.self_attn.v_proj.weight").unwrap().2[1234] = 0xff;
     });
@@ -223,7 +225,7 @@ fn a_code_that_is_no_number_is_named() {
 }
 
 #[test]
-fn what_has_no_kernels_for_fp8_refuses_it() {
+fn fp8_is_refused_where_it_is_not_supported() {
     let config = preset("tiny");
     let options = laptime_models::TrainOptions::new(Dtype::Fp8, 1, 8);
     let error = options.check(&config).unwrap_err().to_string();

@@ -229,11 +229,11 @@ fn prompts_that_cannot_be_run_are_refused_before_anything_is() {
     let ids = expected.ids;
     let plain = Response::Plain;
     assert_eq!(refused(&shared(vec![1; 120], 1), 10, plain), "129 tokens do not fit: `qwen3` has 128");
-    assert_eq!(refused(&shared(vec![1, 199], 1), 1, plain), "token 199 is beyond the 199 of `qwen3`");
+    assert_eq!(refused(&shared(vec![1, 199], 1), 1, plain), "token 199 is outside the vocabulary of `qwen3` (199)");
     assert_eq!(refused(&shared(ids.clone(), 2), 1, plain), "the prompt is for 2 teachers, and there are 1");
     let mut aligned = shared(ids, 1);
     aligned.sharers[0][0] = 300;
-    assert_eq!(refused(&aligned, 1, plain), "token 300 is beyond the 199 of `long`");
+    assert_eq!(refused(&aligned, 1, plain), "token 300 is outside the vocabulary of `long` (199)");
     aligned.is_aligned = true;
     let fused = Response::Fused(SharerMask::FIRST);
     assert!(refused(&aligned, 1, fused).starts_with("the response can be fused only where"));

@@ -162,7 +162,7 @@ fn a_fuser_that_was_trained_for_another_known_model_is_refused() {
     assert!(error.ends_with("it was trained with `Qwen3-0.6B` where `Qwen3-1.7B` is given"), "{error}");
     fs::write(&record, "{").unwrap();
     let error = copy.refused();
-    assert!(error.starts_with("`FOLDER/config.json`: it is no record of training"), "{error}");
+    assert!(error.starts_with("`FOLDER/config.json`: invalid record of training"), "{error}");
 }
 
 #[test]
@@ -172,10 +172,10 @@ fn files_that_say_nothing_sensible_are_named() {
         ("projector_config.json", "{\"1\"", "{\"2\": {}, \"1\"", "it joins more or fewer than two models"),
         ("projector_config.json", "\"0\": [[2, 0]]", "\"x\": [[2, 0]]", "a layer in it has no number"),
         ("projector_config.json", "[[2, 0]]", "[]", "a layer in it hears nothing"),
-        ("projector_config.json", "[[2, 0]]", "3", "it is no list of pairs"),
+        ("projector_config.json", "[[2, 0]]", "3", "invalid list of pairs"),
         ("projector_0.json", "C2CProjector", "AllInOneProjector", "it is a `AllInOneProjector`, and `C2CProjector`"),
         ("projector_1.json", "\"hidden_dim\": 20", "\"hidden_dim\": 24", "its widths are not those of the projectors"),
-        ("projector_1.json", "{", "[", "it is no projector"),
+        ("projector_1.json", "{", "[", "invalid projector"),
         (
             "projector_2.json",
             "\"target_num_heads\": 2",
@@ -206,10 +206,7 @@ fn missing_extra_and_misshapen_tensors_are_named_in_one_error() {
     let copy = Copy::new("long");
     fs::copy(fuser_folder("short").join("final/projector_2.pt"), copy.file("projector_2.pt")).unwrap();
     let error = copy.refused();
-    assert!(
-        error.contains("6 tensors are not of the model (`projector_2.key_proj_mlp2.blocks.1.norm.weight`"),
-        "{error}"
-    );
+    assert!(error.contains("6 tensors are unknown (`projector_2.key_proj_mlp2.blocks.1.norm.weight`"), "{error}");
     assert!(!error.contains("misshapen"), "{error}");
     let copy = Copy::new("long");
     let widen =
@@ -218,7 +215,7 @@ fn missing_extra_and_misshapen_tensors_are_named_in_one_error() {
     let error = copy.refused();
     assert!(
         error.contains(
-            "24 tensors are misshapen (`projector_0.key_mlp1.blocks.0.w1.weight` is [28, 20] and not [30, 20]"
+            "24 tensors are misshapen (`projector_0.key_mlp1.blocks.0.w1.weight` is [28, 20], expected [30, 20]"
         ),
         "{error}"
     );
@@ -251,19 +248,19 @@ fn safetensors_of_the_same_names_are_read_too() {
 }
 
 #[test]
-fn a_file_that_is_cut_off_anywhere_is_refused() {
+fn a_file_truncated_anywhere_is_refused() {
     let copy = Copy::new("long");
     let path = copy.file("projector_0.pt");
     let whole = fs::read(&path).unwrap();
     for length in (0..whole.len()).step_by(1499).chain([1, 3, 4, 30, whole.len() - 1]) {
         fs::write(&path, &whole[..length]).unwrap();
         let error = copy.refused();
-        assert!(error.starts_with("`FOLDER/final/projector_0.pt`: it is cut off"), "{length}: {error}");
+        assert!(error.starts_with("`FOLDER/final/projector_0.pt`: truncated"), "{length}: {error}");
     }
     fs::write(&path, b"this is text and no archive").unwrap();
-    assert!(copy.refused().contains("it does not begin as a zip archive"));
+    assert!(copy.refused().contains("not a zip archive"));
     fs::write(&path, [0x80, 2, b'.', 0, 0]).unwrap();
-    assert!(copy.refused().contains("the format that torch wrote before 1.6"));
+    assert!(copy.refused().contains("the format of torch before 1.6"));
 }
 
 #[test]

@@ -65,7 +65,7 @@ fn is_empty(folder: &Path) -> bool {
 }
 
 #[test]
-fn every_mode_and_number_of_layers_gives_what_the_resident_model_gives() {
+fn every_mode_and_number_of_offloaded_layers_matches_the_resident_model() {
     let home = tempdir().unwrap();
     for (preset, dtype) in
         [("tiny", Dtype::F32), ("tiny-qwen2", Dtype::Bf16), ("tiny-llama", Dtype::F16), ("tiny-gemma3", Dtype::Bf16)]
@@ -83,7 +83,7 @@ fn every_mode_and_number_of_layers_gives_what_the_resident_model_gives() {
 }
 
 #[test]
-fn memory_that_is_given_back_and_a_slow_link_change_nothing() {
+fn freed_memory_and_a_slow_link_change_no_result() {
     let home = tempdir().unwrap();
     let resident = left(&mut *decoder("tiny", Dtype::F32, None));
     for mode in StreamMode::ALL {
@@ -123,7 +123,7 @@ fn visits(mode: StreamMode) -> Vec<LayerVisit> {
 }
 
 #[test]
-fn every_layer_is_visited_once_a_pass_and_asked_for_as_early_as_the_mode_says() {
+fn every_layer_is_visited_once_per_pass_and_requested_as_early_as_the_mode_allows() {
     for mode in StreamMode::ALL {
         let visits = visits(mode);
         let turns: Vec<(u64, usize)> = visits.iter().map(|visit| (visit.pass, visit.layer)).collect();
@@ -142,7 +142,7 @@ fn every_layer_is_visited_once_a_pass_and_asked_for_as_early_as_the_mode_says() 
 }
 
 #[test]
-fn an_emulated_link_holds_copies_up() {
+fn an_emulated_link_slows_down_copies() {
     let home = tempdir().unwrap();
     let offload = Offload { link_gbps: Some(0.1), ..Offload::new(StreamMode::Wrap, 3, home.path()) };
     let mut decoder = decoder("tiny", Dtype::F32, Some(offload));
@@ -152,7 +152,7 @@ fn an_emulated_link_holds_copies_up() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_and_leaves_nothing_behind() {
+fn invalid_offloading_is_refused_and_leaves_no_file() {
     let home = tempdir().unwrap();
     let config = config("tiny");
     let make = |offload: Offload| {
@@ -160,16 +160,16 @@ fn what_makes_no_sense_is_refused_and_leaves_nothing_behind() {
         cpu::decoder(config.clone(), &weights, options(Dtype::F32, Some(offload)), 1).err().unwrap()
     };
     let offload = Offload::new(StreamMode::Wrap, 6, home.path());
-    assert_eq!(make(offload.clone()).to_string(), "6 layers cannot stay on the device: `tiny` has 5");
+    assert_eq!(make(offload.clone()).to_string(), "6 resident layers are more than the 5 of `tiny`");
     let error = make(Offload { resident: 2, link_gbps: Some(0.0), ..offload.clone() });
-    assert!(error.to_string().contains("no speed of a link"), "{error}");
+    assert!(error.to_string().contains("is not a bandwidth"), "{error}");
     let error = make(Offload { resident: 2, home: home.path().join("missing"), ..offload });
     assert!(matches!(error, ModelError::Write { .. }), "{error}");
     assert!(is_empty(home.path()) && open_files(home.path()).is_empty());
 }
 
 #[test]
-fn a_file_that_is_cut_off_stops_the_pass_with_its_name_and_the_layer() {
+fn a_truncated_layer_file_ends_the_pass_with_its_name_and_the_layer() {
     for mode in StreamMode::ALL {
         let home = tempdir().unwrap();
         let mut decoder = decoder("tiny", Dtype::F32, Some(Offload::new(mode, 1, home.path())));
@@ -223,7 +223,7 @@ fn speech_is_the_same_in_every_mode() {
 }
 
 #[test]
-fn one_batch_of_both_streams_copies_each_layer_once_a_token() {
+fn one_batch_of_both_streams_copies_each_layer_once_per_token() {
     let home = tempdir().unwrap();
     let expected = expected();
     let case = &expected.cases[0];
@@ -241,7 +241,7 @@ fn one_batch_of_both_streams_copies_each_layer_once_a_token() {
 }
 
 #[test]
-fn audio_that_was_made_stays_readable_when_a_layer_is_lost() {
+fn generated_audio_stays_readable_when_a_layer_is_lost() {
     for mode in [StreamMode::Sync, StreamMode::Wrap, StreamMode::Batched] {
         let home = tempdir().unwrap();
         let expected = expected();

@@ -1,4 +1,4 @@
-//! The trainer on the CPU: it learns, whatever the model, and refuses what makes no sense.
+//! The trainer on the CPU: it learns with every model, and refuses invalid requests.
 
 use crate::common::{FIXTURES, fixture};
 use laptime_models::{
@@ -31,7 +31,7 @@ fn relative(found: &[f32], expected: &[f32]) -> f32 {
 }
 
 #[test]
-fn gradients_in_fewer_bits_are_near_those_in_more() {
+fn bf16_gradients_are_close_to_f32_ones() {
     for model in MODELS {
         for attention in BOTH {
             let options = TrainOptions { attention, ..TrainOptions::new(Dtype::F32, 2, 70) };
@@ -52,7 +52,7 @@ fn gradients_in_fewer_bits_are_near_those_in_more() {
 }
 
 #[test]
-fn the_loss_is_that_of_the_decoder_s_logits() {
+fn the_loss_matches_the_logits_of_the_decoder() {
     let (mut trainer, tokens, targets) = trainer("tiny", TrainOptions::new(Dtype::F32, 2, 40), 2);
     trainer.forward(&tokens, &targets).unwrap();
     let config = trainer.config().clone();
@@ -110,7 +110,7 @@ fn the_same_steps_give_the_same_numbers() {
 }
 
 #[test]
-fn a_backward_writes_gradients_anew_whatever_the_batch_before() {
+fn backward_overwrites_the_gradients_of_the_previous_batch() {
     for model in MODELS {
         let options = TrainOptions::new(Dtype::F32, 1, 30);
         let (mut fresh, tokens, targets) = trainer(model, options.clone(), 2);
@@ -129,13 +129,13 @@ fn a_backward_writes_gradients_anew_whatever_the_batch_before() {
 }
 
 #[test]
-fn what_is_asked_out_of_turn_is_refused_in_words() {
+fn calls_out_of_order_are_refused_with_the_reason() {
     let (mut trainer, tokens, targets) = trainer("tiny", TrainOptions::new(Dtype::F32, 1, 8), 1);
     let embedding = trainer.config().embedding_tensor();
-    let none = "there is no forward that a backward was not run for";
+    let none = "backward needs a forward pass first";
     assert_eq!(trainer.backward().unwrap_err().to_string(), none);
-    assert_eq!(trainer.update().unwrap_err().to_string(), "there are no gradients before a backward");
-    assert_eq!(trainer.loss().unwrap_err().to_string(), "there is no loss before a forward");
+    assert_eq!(trainer.update().unwrap_err().to_string(), "there are no gradients before a backward pass");
+    assert_eq!(trainer.loss().unwrap_err().to_string(), "there is no loss before a forward pass");
     trainer.forward(&tokens, &targets).unwrap();
     assert!(trainer.gradient(&embedding).is_err());
     trainer.backward().unwrap();
@@ -159,7 +159,7 @@ fn a_family_without_gradients_is_refused_by_name() {
 }
 
 #[test]
-fn memory_is_told_as_a_step_goes_on() {
+fn memory_is_recorded_during_a_step() {
     let options = TrainOptions::new(Dtype::F32, 2, 16);
     let (mut trainer, tokens, targets) = trainer("tiny", options.clone(), 1);
     let need = trainer.config().train_need(&options);

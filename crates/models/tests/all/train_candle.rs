@@ -20,7 +20,7 @@ fn relative(found: &[f32], expected: &[f32]) -> f32 {
 }
 
 #[test]
-fn every_parameter_of_every_family_has_the_gradient_of_autograd() {
+fn gradients_match_autograd_in_every_family() {
     for name in TRAINED {
         let fixture = fixture(name);
         let (tokens, targets) = batch(&fixture);
@@ -44,7 +44,7 @@ fn every_parameter_of_every_family_has_the_gradient_of_autograd() {
 }
 
 #[test]
-fn steps_are_those_of_the_reference() {
+fn steps_match_the_reference() {
     let settings = AdamW { lr: 0.02, betas: (0.8, 0.95), eps: 1e-6, weight_decay: 0.1 };
     for optimizer in [AdamW::default(), settings] {
         let reference = adamw::AdamW {

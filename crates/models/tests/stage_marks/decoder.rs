@@ -70,7 +70,7 @@ fn a_capture_names_the_stages_that_are_recorded() {
 }
 
 #[test]
-fn stages_are_marked_as_deep_as_was_asked() {
+fn stages_are_marked_to_the_requested_depth() {
     let _alone = crate::alone();
     assert!(names(Depth::Pipeline).is_empty());
     let layer = ["layer", "attention", "ffn"];

@@ -45,7 +45,7 @@ fn told(trace: &Trace, is_copy: bool) -> Vec<String> {
 }
 
 #[test]
-fn streamed_layers_are_marked_at_every_depth() {
+fn offloaded_layers_are_marked_at_every_depth() {
     let _alone = crate::alone();
     let wrap = recorded(StreamMode::Wrap, Depth::Pipeline);
     assert_eq!(

@@ -31,7 +31,7 @@ fn curve(trace: &Trace, name: &str) -> Vec<f64> {
 }
 
 #[test]
-fn a_step_marks_its_stages_and_tells_its_memory() {
+fn a_training_step_marks_its_stages_and_records_its_memory() {
     let _alone = crate::alone();
     let trace = step(Depth::Pipeline, Attention::Naive);
     assert!(names(&trace).is_empty(), "the three stages are marked by who runs them");

@@ -82,7 +82,7 @@ fn an_unreadable_or_unused_mask_is_refused() {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), "10\n1").unwrap();
     let wrong = refused(&format!("--attention block-sparse --block-mask {}", file.path().display()));
-    assert!(wrong.ends_with("is not a mask: row 2 has 1 blocks, and there are 2 rows"), "{wrong}");
+    assert!(wrong.ends_with("is not a mask: row 2 has 1 blocks, expected 2"), "{wrong}");
 }
 
 /// The only case of a command line, small by default.
@@ -158,7 +158,7 @@ fn invalid_cases_do_not_apply() {
         Prepared::DoesNotApply(reason) => reason,
         _ => panic!("{line} applies"),
     };
-    assert_eq!(refusal("--kv-heads 3"), "3 heads of keys do not divide 4 heads of queries");
+    assert_eq!(refusal("--kv-heads 3"), "4 query heads are not a multiple of 3 key heads");
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), "[[1,0,0],[1,1,0],[0,1,1]]").unwrap();
     let line = format!("--attention block-sparse --block-mask {}", file.path().display());

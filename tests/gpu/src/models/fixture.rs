@@ -1,4 +1,4 @@
-//! Tiny models, and what the official implementation makes of them.
+//! Tiny models with the results of the official implementation.
 
 use laptime_models::{Config, ModelError, Tokens, Weights};
 use serde::Deserialize;
@@ -8,7 +8,7 @@ use crate::{Bench, Failed};
 /// Every fixture.
 pub const FIXTURES: [&str; 6] = ["qwen3", "qwen2", "llama", "gemma3", "course", "nano"];
 
-/// A tiny model with its weights, and what is expected of it.
+/// A tiny model with its weights and expected results.
 pub struct Fixture {
     pub name: &'static str,
     pub config: Config,

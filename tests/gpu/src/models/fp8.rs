@@ -1,4 +1,4 @@
-//! Whether e4m3 weights on a GPU give what the same weights give when they are dequantised.
+//! Compares e4m3 weights on a GPU with the same weights dequantised.
 
 use laptime_cuda::Region;
 use laptime_models::fp8::WeightScales;
@@ -6,7 +6,7 @@ use laptime_models::{
     CacheCapacity, Config, Decoder, Dtype, GraphMode, Options, StreamMode, Tokens, Weights, cpu, gpu::GpuModel,
 };
 
-use crate::models::{fixture::distance, offload::offload};
+use crate::models::{e4m3, fixture::distance, offload::offload};
 use crate::{Answer, Bench, Failed, expect};
 
 /// How near the logits of a step are to those of dequantised weights at least. Those of a prompt are equal bit by bit; the
@@ -65,6 +65,8 @@ pub fn dequantised(bench: &Bench) -> Answer {
     for preset in ["tiny", "tiny-qwen2", "tiny-gemma3", "Qwen3-0.6B"] {
         for weight_scales in [WeightScales::Rows, WeightScales::Blocks] {
             let config = Config { weight_scales, ..Config::from_preset(preset)? };
+            // As wide as published, and few layers.
+            let config = Config { layers: config.layers.min(4), vocab: config.vocab.min(4096), ..config };
             told.push(of_config(bench, &config)?);
         }
     }
@@ -74,10 +76,10 @@ pub fn dequantised(bench: &Bench) -> Answer {
 fn of_config(bench: &Bench, config: &Config) -> Answer {
     let what = format!("{} {:?}", config.name, config.weight_scales);
     let synthetic = Weights::synthetic(config, 3);
-    let quantised = Weights::synthetic(config, 3).quantised(config)?;
+    let rounded = e4m3::dequantised(config, 3)?;
     let load = |weights: &Weights, dtype| GpuModel::load(&bench.device, config, weights, dtype, None);
-    let (made, read) = (load(&synthetic, Dtype::Fp8)?, load(&quantised, Dtype::Fp8)?);
-    let (plain, original) = (load(&quantised, Dtype::Bf16)?, load(&synthetic, Dtype::Bf16)?);
+    let (made, read) = (load(&synthetic, Dtype::Fp8)?, load(&rounded, Dtype::Fp8)?);
+    let (plain, original) = (load(&rounded, Dtype::Bf16)?, load(&synthetic, Dtype::Bf16)?);
     let mut told = Vec::new();
     for batch in [1, 3, 12] {
         let prompt = prompt(config, batch);
@@ -92,6 +94,14 @@ fn of_config(bench: &Bench, config: &Config) -> Answer {
         let words = format!("batch {batch}: cosine {near:.7} to dequantised, {from_bf16:.5} to bf16");
         expect(near >= NEAR, || format!("{what}, {words}"))?;
         told.push(words);
+    }
+    if config.weight_scales == WeightScales::Blocks {
+        let (published, prompt) = (e4m3::published(config, 3)?, prompt(config, 2));
+        let [codes, plain] = [load(&published, Dtype::Fp8)?, load(&published, Dtype::Bf16)?];
+        let [codes, plain] = [of_model(bench, &codes, &prompt)?, of_model(bench, &plain, &prompt)?];
+        expect(same_bits(&codes[..1], &plain[..1]), || format!("{what}: published codes give another prompt"))?;
+        let near = least_cosine(&codes, &plain, config.vocab);
+        expect(near >= NEAR, || format!("{what}: published codes give other steps: cosine {near}"))?;
     }
     Ok(format!("{what}: {}", told.join("; ")))
 }

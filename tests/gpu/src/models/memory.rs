@@ -1,4 +1,4 @@
-//! Whether predicted device memory is what is used: at most 5 % more, and never less.
+//! Compares predicted with used device memory: at most 5 % more, and never less.
 
 use std::slice;
 

@@ -1,4 +1,4 @@
-//! Offloaded layers on a GPU: they compute what resident layers compute, within the predicted memory.
+//! Offloaded layers on a GPU compute the same as resident ones, within the predicted memory.
 
 use laptime_cuda::{Buffer, CudaError, Device, Region};
 use laptime_models::{
@@ -10,7 +10,7 @@ use laptime_models::{
 use crate::models::{fixture::distance, memory::compare};
 use crate::{Answer, Bench, Failed, expect};
 
-/// Steps behind a prompt.
+/// Steps after a prompt.
 const STEPS: usize = 20;
 
 pub fn options(dtype: Dtype, capacity: usize, offload: Option<Offload>) -> Options {
@@ -88,7 +88,7 @@ pub fn alike(bench: &Bench) -> Answer {
     Ok(format!("{}: 5 modes, 1, 2, 3 and 6 layers streamed, bit by bit", told.join(", ")))
 }
 
-/// Every turn is told once, and which copies were asked for ahead.
+/// Checks that every visit is reported once, with whether its copy was requested ahead.
 fn visits(decoder: &mut dyn Decoder, mode: StreamMode, streamed: usize, how: &str) -> Result<(), Failed> {
     let visits = decoder.layer_visits()?;
     expect(visits.len() == PASSES * streamed, || format!("{how}: {} visits", visits.len()))?;
@@ -217,7 +217,7 @@ fn take_all(device: &Device) -> Result<Vec<Buffer<u8>>, Failed> {
     Ok(taken)
 }
 
-/// What is allocated is what was said to be needed.
+/// The allocated memory is the predicted one.
 pub fn memory(bench: &Bench) -> Answer {
     let copies = bench.device.with_new_stream()?;
     let config = Config::from_preset("Qwen2.5-7B")?;

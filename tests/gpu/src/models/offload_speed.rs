@@ -102,7 +102,7 @@ fn resident(bench: &Bench, config: &Config, weights: &Weights) -> Result<(String
     Ok((format!("all layers stay, graph of {nodes} nodes: token {token:.3} ms"), token))
 }
 
-/// Bytes of a layer, and milliseconds of a copy of as many from pinned memory with nothing beside it.
+/// Bytes of a layer, and milliseconds to copy it from pinned memory with nothing else running.
 fn plain_copies(bench: &Bench, copies: &Device, model: &GpuModel, config: &Config) -> Result<(u64, f64), Failed> {
     let wanted = offload(StreamMode::Wrap, config.layers - STREAMED);
     let decoder = model.decoder(&bench.device, Some(copies), options(Dtype::Bf16, 8, Some(wanted)))?;
@@ -140,7 +140,7 @@ fn measure(
     let mut decoder = model.decoder(&bench.device, Some(copies), options(Dtype::Bf16, 1024, Some(offload)))?;
     decoder.prefill(&Tokens::one((0..PROMPT).collect()))?;
     (0..3).try_for_each(|_| decoder.step())?;
-    // Copies for the next token go on beside this, as they do at the end.
+    // Copies for the next token continue meanwhile, as they do at the end.
     bench.device.stream().synchronise()?;
     decoder.layer_visits()?;
     let began = Instant::now();

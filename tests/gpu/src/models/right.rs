@@ -43,7 +43,7 @@ pub fn forward(bench: &Bench) -> Answer {
     Ok(told.join(", "))
 }
 
-/// The prompt and then as many steps as are expected; the tokens of each step.
+/// Runs the prompt and the expected number of steps. Returns the tokens of each step.
 fn generate(decoder: &mut dyn Decoder, fixture: &Fixture, times: usize) -> Result<Vec<Vec<u32>>, Failed> {
     decoder.prefill(&fixture.tokens(times))?;
     let steps = fixture.expected.greedy[0].len();
@@ -127,7 +127,7 @@ pub fn pieces(bench: &Bench) -> Answer {
     Ok(format!("at most {furthest:.0e} apart"))
 }
 
-/// Prompts that are replayed must give the bits of launches, wherever they begin, and what comes behind them too.
+/// Replayed prompts, and the steps after them, must be bit-identical to launches, wherever they begin.
 pub fn replayed_prompts(bench: &Bench) -> Answer {
     let mut compared = 0;
     for name in ["tiny", "tiny-qwen2", "tiny-llama", "tiny-gemma3"] {
@@ -149,7 +149,7 @@ pub fn replayed_prompts(bench: &Bench) -> Answer {
     Ok(format!("{compared} passes alike bit by bit"))
 }
 
-/// Steps and prompts are graphs; where the stand-in refuses captures, both say so and are launched.
+/// Steps and prompts are graphs. If the stand-in refuses captures, or the attention has none, they report it and are launched.
 pub fn fallbacks(bench: &Bench) -> Answer {
     let config = Config::from_preset("tiny")?;
     let model = GpuModel::load(&bench.device, &config, &Weights::synthetic(&config, 3), Dtype::Bf16, None)?;
@@ -168,14 +168,23 @@ pub fn fallbacks(bench: &Bench) -> Answer {
         };
         expect(is_right, || format!("{what}: {replay:?}"))?;
     }
+    let naive = options(Dtype::Bf16, Attention::Naive, 1);
+    let sparse = Options { kept: Some(Kept::All { is_causal: true }), ..options(Dtype::Bf16, Attention::Dense, 1) };
+    for (options, reason) in [(naive, "naive attention"), (sparse, "sparse attention")] {
+        let mut decoder = model.decoder(&bench.device, None, options)?;
+        decoder.prefill(&Tokens::one((0..40).collect()))?;
+        let replay = decoder.prompt_replay();
+        let is_right = matches!(&replay, Replay::FellBack(found) if found.contains(reason));
+        expect(is_right, || format!("prompts with {reason}: {replay:?}"))?;
+    }
     Ok(String::new())
 }
 
-/// The bits of the logits behind prompts of two lengths at several places, with steps between them.
+/// The bits of the logits after prompts of two lengths at several positions, with steps between them.
 fn prompts_and_steps(decoder: &mut dyn Decoder, batch: usize) -> Result<Vec<Vec<u32>>, Failed> {
     let mut found = Vec::new();
     for (turn, length) in [40, 40, 40, 17, 17, 17, 40].into_iter().enumerate() {
-        // Every third prompt begins with the cache; the others stand behind what is there.
+        // Every third prompt starts with an empty cache; the others continue.
         if turn % 3 == 0 {
             decoder.truncate(0)?;
         }
@@ -294,7 +303,7 @@ pub fn against_cpu(bench: &Bench) -> Answer {
         let config = Config::from_preset(preset)?;
         let weights = Weights::synthetic(&config, 3);
         let model = GpuModel::load(&bench.device, &config, &weights, Dtype::F32, None)?;
-        // Long enough that a block of queries begins behind the tiles that a window has left.
+        // Long enough for a block of queries to start after the tiles that the window has left.
         let ids = (0..2 * 150).map(|at| (at * 7919 + 13) % config.vocab as u32).collect();
         let tokens = Tokens { ids, batch: 2 };
         let options = Options { capacity: CacheCapacity::Static(256), ..options(Dtype::F32, Attention::Dense, 2) };
@@ -372,13 +381,17 @@ pub fn refused(bench: &Bench) -> Answer {
     let chosen = decoder.sampled().map(drop);
     let attempts = [
         ("a prompt beyond the cache", "65", decoder.prefill(&Tokens::one(vec![1; 65]))),
-        ("a token beyond the vocabulary", "is beyond the", decoder.prefill(&Tokens::one(vec![config.vocab as u32]))),
+        (
+            "a token outside the vocabulary",
+            "is outside the vocabulary",
+            decoder.prefill(&Tokens::one(vec![config.vocab as u32])),
+        ),
         ("a pass beyond the context", "513", decoder.forward(&Tokens::one(vec![1; config.context + 1]))),
         ("two sequences for one", "expected 1 sequence, got 2", decoder.prefill(&Tokens { ids: vec![1; 4], batch: 2 })),
         ("a length that was never written", "position", decoder.set_length(1)),
-        ("a step without a token", "no token was chosen yet", decoder.step()),
+        ("a step without a token", "no token was sampled yet", decoder.step()),
         ("logits before a pass", "no pass has run yet", logits),
-        ("a token before a pass", "no token was chosen yet", chosen),
+        ("a token before a pass", "no token was sampled yet", chosen),
     ];
     let mut told = Vec::new();
     for (what, reason, attempt) in attempts {

@@ -25,7 +25,7 @@ fn milliseconds(began: Instant) -> f64 {
     began.elapsed().as_secs_f64() * 1e3
 }
 
-/// Operations a second, and bytes per second, that no GPU reaches: what takes less time than at these rates was not done.
+/// FLOP/s and bytes/s that no GPU reaches: faster work was not done.
 const FLOPS_S: f64 = 1e16;
 const BYTES_S: f64 = 5e13;
 
@@ -98,7 +98,7 @@ fn preset(bench: &Bench, name: &str, dtype: Dtype) -> Answer {
     Ok(told.join("\n"))
 }
 
-/// A few tokens behind a prompt.
+/// A few tokens after a prompt.
 fn greedy(decoder: &mut dyn Decoder, prompt: &Tokens) -> Result<Vec<u32>, Failed> {
     decoder.truncate(0)?;
     decoder.prefill(prompt)?;

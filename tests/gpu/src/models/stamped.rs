@@ -41,7 +41,7 @@ fn options(capacity: usize, dtype: Dtype, batch: usize, graph: GraphMode, marks:
 
 pub fn alike(bench: &Bench) -> Answer {
     let mut told = Vec::new();
-    // Fused kernels, kernels for one sequence more, products of cuBLAS; norms behind the blocks, and a window.
+    // Fused kernels, those for two sequences, cuBLAS products, post-norms, and a sliding window.
     for (name, batches) in [("tiny", &[1, 2, 12][..]), ("tiny-gemma3", &[1])] {
         let config = Config::from_preset(name)?;
         let model = GpuModel::load(&bench.device, &config, &Weights::synthetic(&config, 1), Dtype::F32, None)?;

@@ -1,4 +1,4 @@
-//! The file that streamed layers come from: layer behind layer, each with a checksum that is kept in memory.
+//! The file of offloaded layers, with a checksum of each layer in memory.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -11,11 +11,10 @@ use crate::{Done, ModelError};
 
 const PIECE: usize = 1 << 18;
 
-/// Files of this process so far: each has a name of its own.
+/// The number of files of this process, for unique names.
 static FILES: AtomicU64 = AtomicU64::new(0);
 
-/// A file of layers that all have the same bytes. It has no name any more, so that the system frees its space when the
-/// process ends, however it ends.
+/// A file of layers of equal size. It is unlinked, so the system frees its space however the process ends.
 #[derive(Debug)]
 pub struct LayerFile {
     path: PathBuf,
@@ -42,14 +41,14 @@ impl LayerFile {
     }
 
     pub fn put(&mut self, layer: usize, parts: &[&[u8]]) -> Done {
-        let written = self.go_to(layer).and_then(|()| parts.iter().try_for_each(|part| self.file.write_all(part)));
+        let written = self.seek(layer).and_then(|()| parts.iter().try_for_each(|part| self.file.write_all(part)));
         written.map_err(|source| ModelError::Write { path: self.path.clone(), source })
     }
 
-    /// Reads a layer, part by part, and refuses what is not what was written. Stops early where it is no longer wanted.
+    /// Reads a layer and compares its checksum. Stops early if it is no longer needed.
     pub fn get(&mut self, layer: usize, parts: &mut [&mut [u8]], is_over: &AtomicBool) -> Done {
         let mut sum = 0;
-        self.go_to(layer).map_err(|error| self.unread(layer, error))?;
+        self.seek(layer).map_err(|error| self.unread(layer, error))?;
         for piece in parts.iter_mut().flat_map(|part| part.chunks_mut(PIECE)) {
             if is_over.load(Relaxed) {
                 return Ok(());
@@ -57,13 +56,11 @@ impl LayerFile {
             self.file.read_exact(piece).map_err(|error| self.unread(layer, error))?;
             sum = sum_on(sum, piece);
         }
-        match self.sums.get(layer) {
-            Some(written) if *written == sum => Ok(()),
-            _ => Err(self.unlike(layer, "it was changed since it was written".to_owned())),
-        }
+        let is_same = self.sums.get(layer) == Some(&sum);
+        if is_same { Ok(()) } else { Err(self.error(layer, "it was changed since it was written".to_owned())) }
     }
 
-    fn go_to(&mut self, layer: usize) -> io::Result<()> {
+    fn seek(&mut self, layer: usize) -> io::Result<()> {
         self.file.seek(SeekFrom::Start(self.layer_bytes.saturating_mul(layer as u64))).map(drop)
     }
 
@@ -71,21 +68,21 @@ impl LayerFile {
         let whole = self.layer_bytes.saturating_mul(self.sums.len() as u64);
         match self.file.metadata() {
             Ok(found) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                self.unlike(layer, format!("it was cut off: {} bytes are left of {whole}", found.len()))
+                self.error(layer, format!("truncated: {} of {whole} bytes", found.len()))
             }
-            _ => self.unlike(layer, error.to_string()),
+            _ => self.error(layer, error.to_string()),
         }
     }
 
-    fn unlike(&self, layer: usize, reason: String) -> ModelError {
+    fn error(&self, layer: usize, reason: String) -> ModelError {
         ModelError::LayerFile { path: self.path.clone(), layer, reason }
     }
 }
 
-/// What words are multiplied with: the odd number nearest to 2^64 over the golden ratio.
+/// The odd integer nearest to 2^64 over the golden ratio.
 const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Goes on with a checksum: eight of words that lie 64 bytes apart, so that none waits for another, and all of them joined.
+/// Continues a checksum: eight independent sums of every eighth word, combined at the end.
 fn sum_on(sum: u64, bytes: &[u8]) -> u64 {
     let mut sums: [u64; 8] = std::array::from_fn(|at| sum.wrapping_add(at as u64));
     let (blocks, rest) = bytes.as_chunks::<64>();
@@ -98,7 +95,7 @@ fn sum_on(sum: u64, bytes: &[u8]) -> u64 {
     sums.into_iter().fold(rest, mixed)
 }
 
-/// One word joined to a sum. A word that differs makes another sum, whatever the sum was.
+/// Adds a word to a sum. Different words give different sums.
 fn mixed(sum: u64, word: u64) -> u64 {
     (sum ^ word).wrapping_mul(FACTOR).rotate_left(29)
 }
@@ -121,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn layers_are_read_as_they_were_written_from_a_file_that_a_kill_cannot_leave_behind() {
+    fn layers_are_read_as_written_from_an_unlinked_file() {
         let folder = tempfile::tempdir().unwrap();
         let mut file = file(folder.path());
         for layer in [2, 0, 1, 1] {
@@ -131,34 +128,33 @@ mod tests {
     }
 
     #[test]
-    fn two_files_have_two_names() {
+    fn two_files_have_different_names() {
         let folder = tempfile::tempdir().unwrap();
         let files = [file(folder.path()), file(folder.path())];
         assert_ne!(files[0].path, files[1].path);
     }
 
     #[test]
-    fn a_file_that_was_cut_off_is_named_with_the_layer() {
+    fn a_truncated_file_is_named_with_the_layer() {
         let folder = tempfile::tempdir().unwrap();
         let mut file = file(folder.path());
         file.file.set_len(500_000).unwrap();
         assert!(read(&mut file, 0).is_ok());
         let error = read(&mut file, 1).unwrap_err();
         let path = file.path.display();
-        let wanted =
-            format!("layer 1 cannot be read back from `{path}`: it was cut off: 500000 bytes are left of 900000");
+        let wanted = format!("layer 1 cannot be read back from `{path}`: truncated: 500000 of 900000 bytes");
         assert_eq!(error.to_string(), wanted);
         assert!(error.hint().is_some());
     }
 
     #[test]
-    fn what_cannot_be_read_is_named_with_the_reason() {
+    fn a_layer_that_cannot_be_read_is_named_with_the_reason() {
         let folder = tempfile::tempdir().unwrap();
         let mut file = file(folder.path());
         // It can be written and not read.
         file.file = File::create(folder.path().join("other")).unwrap();
         let error = read(&mut file, 0).unwrap_err().to_string();
-        assert!(error.starts_with("layer 0 cannot be read back from") && !error.contains("cut off"), "{error}");
+        assert!(error.starts_with("layer 0 cannot be read back from") && !error.contains("truncated"), "{error}");
     }
 
     #[test]
@@ -177,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn words_that_change_places_make_another_sum() {
+    fn words_that_change_places_change_the_sum() {
         let sum = |bytes: &[u8]| sum_on(0, bytes);
         let (mut bytes, mut other) = ([0; 256], [0; 256]);
         (bytes[0], other[64]) = (1, 1);
@@ -197,13 +193,13 @@ mod tests {
 
     #[test]
     #[cfg(target_os = "linux")]
-    fn a_full_disk_is_one_error_with_something_to_do() {
+    fn a_full_disk_is_an_error_with_a_hint() {
         let (path, full) = (PathBuf::from("/nowhere/full"), OpenOptions::new().write(true).open("/dev/full").unwrap());
         let mut file = LayerFile { path, file: full, layer_bytes: 8, sums: Vec::new() };
         let error = file.append(&[&[0; 8]]).unwrap_err();
         assert_eq!(error.to_string(), "cannot write `/nowhere/full`");
         let reason = std::error::Error::source(&error).unwrap().to_string();
         assert!(reason.contains("No space left"), "{reason}");
-        assert_eq!(error.hint().unwrap(), "the disk is full: make room on it, or name a folder on another");
+        assert_eq!(error.hint().unwrap(), "the disk is full: free some space, or use a folder on another disk");
     }
 }

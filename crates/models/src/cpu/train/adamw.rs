@@ -7,16 +7,16 @@ const PART: usize = 1 << 15;
 
 #[derive(Clone, Copy)]
 struct Factors {
-    /// What of a parameter is kept, apart from its gradient.
+    /// The decay of a parameter.
     shrink: f32,
-    /// What of a gradient enters the moments.
+    /// The weights of a gradient in the moments.
     first: f32,
     second: f32,
-    /// What of the second moment is kept.
+    /// The decay of the second moment.
     keep_second: f32,
-    /// The learning rate over what the first moment is short by.
+    /// The learning rate over the bias correction of the first moment.
     rate: f32,
-    /// One over the root of what the second moment is short by.
+    /// The inverse root of the bias correction of the second moment.
     root: f32,
     eps: f32,
 }
@@ -24,14 +24,14 @@ struct Factors {
 impl Factors {
     fn new(adamw: &AdamW, number: u64) -> Self {
         let AdamW { lr, betas: (first, second), eps, weight_decay } = *adamw;
-        let short = |beta: f64| 1.0 - beta.powf(number as f64);
+        let correction = |beta: f64| 1.0 - beta.powf(number as f64);
         Self {
             shrink: (1.0 - lr * weight_decay) as f32,
             first: (1.0 - first) as f32,
             second: (1.0 - second) as f32,
             keep_second: second as f32,
-            rate: (lr / short(first)) as f32,
-            root: short(second).sqrt().recip() as f32,
+            rate: (lr / correction(first)) as f32,
+            root: correction(second).sqrt().recip() as f32,
             eps: eps as f32,
         }
     }
@@ -45,8 +45,7 @@ impl Factors {
     }
 }
 
-/// Updates every parameter by its gradient; the first update is number 1. Numbers are updated in f32 and rounded to
-/// their dtype once.
+/// Updates every parameter in f32 and rounds it to its dtype once. The first update is number 1.
 pub fn update<T: Number>(crew: &Crew, adamw: &AdamW, number: u64, state: &mut TrainState<Vec<T>, Vec<f32>>) {
     let factors = Factors::new(adamw, number);
     let TrainState { parameters, gradients, moments: Some([first, second]) } = state else { return };

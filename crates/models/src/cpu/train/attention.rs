@@ -1,161 +1,155 @@
-//! Attention, backwards.
+//! The backward pass of attention.
 
-#![allow(unsafe_code, reason = "threads write heads of their own side by side; each block has its reason")]
+#![allow(unsafe_code, reason = "threads write disjoint heads; each block has its reason")]
 
-use super::super::attention::{Heads, Inputs, Span, Strides, store_scores, store_weights, weigh_values};
+use super::super::attention::{Attention, Heads, Span, Strides};
+use super::super::number::Number;
 use super::super::product::{Blocks, Factor, Put, multiply};
 use super::super::rows::{Rows, RowsMut, Shared};
 use super::super::vectors::{dot, exp, vectorized};
-use super::super::{crew::Crew, number::Number};
 use crate::{Marks, marks::stage_mark};
 
 const TILE: (usize, usize) = (64, 256);
 
-pub struct HeadGradients<'a, T> {
-    pub numbers: &'a mut [T],
-    pub strides: Strides,
-}
-
-/// Rows of a head among all gradients, to write. Heads of queries are counted first, then those of keys and of values.
-///
-/// # Safety
-/// No two that live at the same time are of the same head.
-unsafe fn head_rows<'a, T>(
-    shared: &'a Shared<'_, T>,
+/// Gradients of the packed heads of queries, keys and values, shared by threads.
+struct HeadGradients<'s, 'a, T> {
+    shared: &'s Shared<'a, T>,
     strides: Strides,
-    span: &Span,
-    (batch, head): (usize, usize),
-) -> RowsMut<'a, T> {
-    let first = batch * strides.batch + head * strides.head;
-    // SAFETY: the caller sees to it.
-    unsafe { shared.rows(first, span.queries, span.head_dim, strides.row) }
+    span: Span,
 }
 
-pub struct Given<'a, T> {
-    pub inputs: Inputs<'a, T>,
-    pub d_out: Heads<'a, T>,
+impl<'s, T> HeadGradients<'s, '_, T> {
+    /// The rows of a head: first the query heads, then those of keys and of values.
+    ///
+    /// # Safety
+    /// Rows that live at the same time are of different heads.
+    unsafe fn head(&self, batch: usize, head: usize) -> RowsMut<'s, T> {
+        let first = batch * self.strides.batch + head * self.strides.head;
+        // SAFETY: as the caller ensures.
+        unsafe { self.shared.rows(first, self.span.queries, self.span.head_dim, self.strides.row) }
+    }
 }
 
-/// Three steps, those of forward backwards, after the weights of forward were computed again. `weights` and `d_scores`
-/// have a number for each pair.
-pub fn naive_back<T: Number>(
-    crew: &Crew,
-    marks: &Marks,
-    span: &Span,
-    given: &Given<'_, T>,
-    (weights, d_scores): (&mut [T], &mut [T]),
-    d_heads: &mut HeadGradients<'_, T>,
-) {
-    let scale = (span.head_dim as f32).sqrt().recip();
-    let weights = &mut weights[..span.scores()];
-    {
-        let _stage = stage_mark!(marks, Ops, "weights_again");
-        store_weights(crew, &Marks::default(), span, &given.inputs, weights);
+impl<T: Number> Attention<'_, T> {
+    /// The backward pass of naive attention, which recomputes the weights. `weights` and `d_scores` have an element per
+    /// pair.
+    pub fn naive_back(
+        &self,
+        d_out: Heads<'_, T>,
+        (weights, d_scores): (&mut [T], &mut [T]),
+        (d_heads, strides): (&mut [T], Strides),
+    ) {
+        let Self { marks, span, inputs, .. } = self;
+        let (weights, d_scores) = (&mut weights[..span.scores()], &mut d_scores[..span.scores()]);
+        {
+            let _stage = stage_mark!(marks, Ops, "weights_again");
+            Attention { marks: &Marks::default(), ..*self }.store_weights(weights);
+        }
+        let weights = &*weights;
+        {
+            let _stage = stage_mark!(marks, Ops, "weighted");
+            self.sum_over_queries(weights, d_out, (&mut *d_heads, strides), span.heads + span.kv_heads);
+            self.store_scores([d_out, inputs.values], d_scores, 1.0);
+        }
+        {
+            let _stage = stage_mark!(marks, Ops, "softmax");
+            self.softmax_back(weights, d_scores);
+        }
+        let _stage = stage_mark!(marks, Ops, "scores");
+        self.sum_over_queries(d_scores, inputs.queries, (&mut *d_heads, strides), span.heads);
+        self.weigh(inputs.keys, d_scores, (d_heads, strides));
     }
-    let weights = &*weights;
-    let d_scores = &mut d_scores[..span.scores()];
-    {
-        let _stage = stage_mark!(marks, Ops, "weighted");
-        sum_over_queries(crew, span, (weights, given.d_out), d_heads, span.heads + span.kv_heads);
-        store_scores(crew, span, (given.d_out, given.inputs.values), d_scores, 1.0);
-    }
-    {
-        let _stage = stage_mark!(marks, Ops, "softmax");
-        softmax_back(crew, span, (weights, d_scores), scale);
-    }
-    let _stage = stage_mark!(marks, Ops, "scores");
-    sum_over_queries(crew, span, (d_scores, given.inputs.queries), d_heads, span.heads);
-    weigh_values(crew, span, given.inputs.keys, d_scores, (&mut *d_heads.numbers, d_heads.strides));
-}
 
-fn softmax_back<T: Number>(crew: &Crew, span: &Span, (weights, d_scores): (&[T], &mut [T]), scale: f32) {
-    let (keys, touched) = (span.keys(), weights.len());
-    let rows = (TILE.0 * TILE.1).div_ceil(keys);
-    let parts = weights.chunks(rows * keys).zip(d_scores.chunks_mut(rows * keys)).enumerate();
-    crew.each(touched, parts, |(part, (weights, d_scores))| {
-        vectorized!({
-            for (row, (weights, d_scores)) in weights.chunks(keys).zip(d_scores.chunks_mut(keys)).enumerate() {
-                let seen = span.start + (part * rows + row) % span.queries + 1;
-                let (d_scores, unseen) = d_scores.split_at_mut(seen);
-                unseen.fill(T::default());
-                let mean = dot(&weights[..seen], d_scores);
-                for (d_score, weight) in d_scores.iter_mut().zip(weights) {
-                    *d_score = T::narrow(weight.wide() * (d_score.wide() - mean) * scale);
+    fn softmax_back(&self, weights: &[T], d_scores: &mut [T]) {
+        let (span, keys, scale) = (&self.span, self.span.keys(), (self.span.head_dim as f32).sqrt().recip());
+        let rows = (TILE.0 * TILE.1).div_ceil(keys);
+        let parts = weights.chunks(rows * keys).zip(d_scores.chunks_mut(rows * keys)).enumerate();
+        self.crew.each(weights.len(), parts, |(part, (weights, d_scores))| {
+            vectorized!({
+                for (row, (weights, d_scores)) in weights.chunks(keys).zip(d_scores.chunks_mut(keys)).enumerate() {
+                    let seen = span.start + (part * rows + row) % span.queries + 1;
+                    let (d_scores, unseen) = d_scores.split_at_mut(seen);
+                    unseen.fill(T::default());
+                    let mean = dot(&weights[..seen], d_scores);
+                    for (d_score, weight) in d_scores.iter_mut().zip(weights) {
+                        *d_score = T::narrow(weight.wide() * (d_score.wide() - mean) * scale);
+                    }
                 }
-            }
+            });
         });
-    });
-}
+    }
 
-/// For each key the sum of rows of queries, weighted by its scores, over all query heads that share it.
-fn sum_over_queries<T: Number>(
-    crew: &Crew,
-    span: &Span,
-    (scores, rows): (&[T], Heads<'_, T>),
-    out: &mut HeadGradients<'_, T>,
-    first_head: usize,
-) {
-    let touched = scores.len().saturating_mul(span.head_dim) / 16;
-    let (keys, width, group) = (span.keys(), span.head_dim, span.heads / span.kv_heads);
-    let (strides, shared) = (out.strides, Shared::new(out.numbers));
-    let make = || (Blocks::default(), vec![0.0_f32; keys * width]);
-    crew.each_with(touched, 0..span.batch * span.kv_heads, make, |(blocks, sums), at| {
-        let (batch, kv_head) = (at / span.kv_heads, at % span.kv_heads);
-        for in_group in 0..group {
-            let head = kv_head * group + in_group;
-            let first = (batch * span.heads + head) * span.queries * keys;
-            let scores = Factor::transposed(Rows::dense(&scores[first..], span.queries, keys));
-            let rows = Factor::plain(rows.of(span, batch, head));
-            let put = Put { scale: 1.0, add: in_group > 0 };
-            multiply(blocks, scores, rows, &mut RowsMut::dense(sums, keys, width), put);
-        }
-        // SAFETY: every part has a head of its own.
-        let mut out = unsafe { head_rows(&shared, strides, span, (batch, first_head + kv_head)) };
-        narrow_rows(sums, &mut out);
-    });
-}
+    /// For each key, the sum of query rows weighted by its scores, over all query heads that share it.
+    fn sum_over_queries(
+        &self,
+        scores: &[T],
+        rows: Heads<'_, T>,
+        (out, strides): (&mut [T], Strides),
+        first_head: usize,
+    ) {
+        let span = self.span;
+        let touched = scores.len().saturating_mul(span.head_dim) / 16;
+        let (keys, width, group) = (span.keys(), span.head_dim, span.heads / span.kv_heads);
+        let out = HeadGradients { shared: &Shared::new(out), strides, span };
+        let make = || (Blocks::default(), vec![0.0_f32; keys * width]);
+        self.crew.each_with(touched, 0..span.batch * span.kv_heads, make, |(blocks, sums), at| {
+            let (batch, kv_head) = (at / span.kv_heads, at % span.kv_heads);
+            for in_group in 0..group {
+                let head = kv_head * group + in_group;
+                let first = (batch * span.heads + head) * span.queries * keys;
+                let scores = Factor::transposed(Rows::dense(&scores[first..], span.queries, keys));
+                let put = Put { scale: 1.0, add: in_group > 0 };
+                let rows = Factor::plain(rows.of(&span, batch, head));
+                multiply(blocks, scores, rows, &mut RowsMut::dense(sums, keys, width), put);
+            }
+            // SAFETY: each part has its own head.
+            narrow_rows(sums, 0, &mut unsafe { out.head(batch, first_head + kv_head) });
+        });
+    }
 
-fn narrow_rows<T: Number>(sums: &[f32], out: &mut RowsMut<'_, T>) {
-    let width = out.width;
-    for at in 0..out.count {
-        let row = out.row(at).iter_mut().zip(&sums[at * width..][..width]);
-        row.for_each(|(out, sum)| *out = T::narrow(*sum));
+    /// The backward pass of fused attention, which recomputes the weights tile by tile. A thread has all query heads that
+    /// share keys. `row_sums` has the log-sum-exp of each row, `[batch, heads, queries]`.
+    pub fn fused_back(
+        &self,
+        d_out: Heads<'_, T>,
+        out: Heads<'_, T>,
+        row_sums: &[f32],
+        (d_heads, strides): (&mut [T], Strides),
+    ) {
+        let _stage = stage_mark!(self.marks, Ops, "fused");
+        let (span, inputs) = (self.span, &self.inputs);
+        let touched = span.scores().saturating_mul(span.head_dim) / 8;
+        let d_heads = HeadGradients { shared: &Shared::new(d_heads), strides, span };
+        self.crew.each_with(touched, 0..span.batch * span.kv_heads, TileBack::default, |tile, at| {
+            let (batch, kv_head) = (at / span.kv_heads, at % span.kv_heads);
+            tile.begin(&span);
+            let group = span.heads / span.kv_heads;
+            for head in kv_head * group..(kv_head + 1) * group {
+                let rows = HeadRows {
+                    queries: inputs.queries.of(&span, batch, head),
+                    keys: inputs.keys.of(&span, batch, kv_head),
+                    values: inputs.values.of(&span, batch, kv_head),
+                    out: out.of(&span, batch, head),
+                    d_out: d_out.of(&span, batch, head),
+                    row_sums: &row_sums[(batch * span.heads + head) * span.queries..][..span.queries],
+                };
+                // SAFETY: each part has its own query heads.
+                tile.head(&rows, &mut unsafe { d_heads.head(batch, head) });
+            }
+            let (key_head, value_head) = (span.heads + kv_head, span.heads + span.kv_heads + kv_head);
+            // SAFETY: each part has its own key and value heads.
+            narrow_rows(&tile.d_keys, 0, &mut unsafe { d_heads.head(batch, key_head) });
+            // SAFETY: as above.
+            narrow_rows(&tile.d_values, 0, &mut unsafe { d_heads.head(batch, value_head) });
+        });
     }
 }
 
-pub struct Fused<'a, T> {
-    pub out: Heads<'a, T>,
-    /// The logarithm of the sum of powers of each row: `[batch, heads, queries]`.
-    pub row_sums: &'a [f32],
-}
-
-/// One step that computes the weights again, tile by tile. A thread has all query heads that share keys.
-pub fn fused_back<T: Number>(
-    crew: &Crew,
-    marks: &Marks,
-    span: &Span,
-    given: &Given<'_, T>,
-    kept: &Fused<'_, T>,
-    d_heads: &mut HeadGradients<'_, T>,
-) {
-    let _stage = stage_mark!(marks, Ops, "fused");
-    let touched = span.scores().saturating_mul(span.head_dim) / 8;
-    let (strides, shared) = (d_heads.strides, Shared::new(d_heads.numbers));
-    crew.each_with(touched, 0..span.batch * span.kv_heads, TileBack::default, |tile, at| {
-        let (batch, kv_head) = (at / span.kv_heads, at % span.kv_heads);
-        tile.begin(span);
-        let group = span.heads / span.kv_heads;
-        for head in kv_head * group..(kv_head + 1) * group {
-            // SAFETY: every part has query heads of its own.
-            let mut d_queries = unsafe { head_rows(&shared, strides, span, (batch, head)) };
-            tile.head(span, given, kept, (batch, head, kv_head), &mut d_queries);
-        }
-        let (key_head, value_head) = (span.heads + kv_head, span.heads + span.kv_heads + kv_head);
-        // SAFETY: every part has a key and a value head of its own.
-        narrow_rows(&tile.d_keys, &mut unsafe { head_rows(&shared, strides, span, (batch, key_head)) });
-        // SAFETY: as above.
-        narrow_rows(&tile.d_values, &mut unsafe { head_rows(&shared, strides, span, (batch, value_head)) });
-    });
+/// Rounds sums into rows, from `first` on.
+fn narrow_rows<T: Number>(sums: &[f32], first: usize, out: &mut RowsMut<'_, T>) {
+    for (at, sums) in (first..).zip(sums.chunks(out.width)) {
+        out.row(at).iter_mut().zip(sums).for_each(|(out, sum)| *out = T::narrow(*sum));
+    }
 }
 
 #[derive(Default)]
@@ -166,17 +160,18 @@ struct TileBack {
     d_queries: Vec<f32>,
     d_keys: Vec<f32>,
     d_values: Vec<f32>,
-    /// The sum of what a row gave times its gradient.
+    /// The dot product of each output row with its gradient.
     means: Vec<f32>,
 }
 
-/// Bytes of what a thread of the fused step computes in, for sequences of this many tokens.
+/// Workspace bytes of a thread of fused attention, for sequences of this many tokens.
 pub fn tile_bytes(tokens: usize, head_dim: usize) -> u64 {
     let (tokens, head_dim) = (tokens as u64, head_dim as u64);
     let tiles = (2 * TILE.0 * TILE.1) as u64 + head_dim.saturating_mul(TILE.0 as u64);
     tiles.saturating_add(tokens.saturating_mul(head_dim).saturating_mul(2)).saturating_mul(4)
 }
 
+/// The queries and keys of a tile.
 #[derive(Clone, Copy)]
 struct Place {
     first: usize,
@@ -189,7 +184,9 @@ struct HeadRows<'a, T> {
     queries: Rows<'a, T>,
     keys: Rows<'a, T>,
     values: Rows<'a, T>,
+    out: Rows<'a, T>,
     d_out: Rows<'a, T>,
+    row_sums: &'a [f32],
 }
 
 impl TileBack {
@@ -200,45 +197,27 @@ impl TileBack {
         }
     }
 
-    fn head<T: Number>(
-        &mut self,
-        span: &Span,
-        given: &Given<'_, T>,
-        kept: &Fused<'_, T>,
-        (batch, head, kv_head): (usize, usize, usize),
-        d_queries: &mut RowsMut<'_, T>,
-    ) {
-        let width = span.head_dim;
-        let rows = HeadRows {
-            queries: given.inputs.queries.of(span, batch, head),
-            keys: given.inputs.keys.of(span, batch, kv_head),
-            values: given.inputs.values.of(span, batch, kv_head),
-            d_out: given.d_out.of(span, batch, head),
-        };
-        let row_sums = &kept.row_sums[(batch * span.heads + head) * span.queries..][..span.queries];
-        let out = kept.out.of(span, batch, head);
-        for first in (0..span.queries).step_by(TILE.0) {
-            let count = TILE.0.min(span.queries - first);
+    fn head<T: Number>(&mut self, rows: &HeadRows<'_, T>, d_queries: &mut RowsMut<'_, T>) {
+        let (queries, width) = (rows.queries.count, rows.queries.width);
+        for first in (0..queries).step_by(TILE.0) {
+            let count = TILE.0.min(queries - first);
             self.means.clear();
-            let mean = |at: usize| dot(out.row(first + at), rows.d_out.row(first + at));
+            let mean = |at: usize| dot(rows.out.row(first + at), rows.d_out.row(first + at));
             vectorized!(self.means.extend((0..count).map(mean)));
             self.d_queries.clear();
             self.d_queries.resize(count * width, 0.0);
-            // Keys that the last row does not see are seen by none.
+            // No row sees keys that the last one does not see.
             let seen = first + count;
             for from in (0..seen).step_by(TILE.1) {
-                let place = Place { first, count, from, keys: TILE.1.min(seen - from) };
-                self.tile(width, &rows, &row_sums[first..][..count], place);
+                self.tile(rows, Place { first, count, from, keys: TILE.1.min(seen - from) });
             }
-            for at in 0..count {
-                let row = d_queries.row(first + at).iter_mut().zip(&self.d_queries[at * width..][..width]);
-                row.for_each(|(to, sum)| *to = T::narrow(*sum));
-            }
+            narrow_rows(&self.d_queries, first, d_queries);
         }
     }
 
-    fn tile<T: Number>(&mut self, width: usize, rows: &HeadRows<'_, T>, row_sums: &[f32], place: Place) {
+    fn tile<T: Number>(&mut self, rows: &HeadRows<'_, T>, place: Place) {
         let Place { first, count, from, keys } = place;
+        let (width, row_sums) = (rows.queries.width, &rows.row_sums[first..][..count]);
         let scale = (width as f32).sqrt().recip();
         let Self { blocks, weights, d_scores, d_queries, d_keys, d_values, means } = self;
         let queries = rows.queries.part(first, count, 0, width);

@@ -2,12 +2,11 @@
 
 use std::ops::Range;
 
-use super::super::attention::{Heads, Inputs};
+use super::super::attention::{self, Heads, Inputs};
 use super::super::model::{Layer, numbers};
 use super::super::product::{Factor, Put, share};
 use super::super::{number::Number, rows::Rows, steps::embed};
-use super::attention::{Fused, Given, HeadGradients, fused_back, naive_back};
-use super::steps::{PositionsBack, cross_entropy, swiglu_back};
+use super::steps::{cross_entropy, swiglu_back};
 use super::{CpuTraining, adamw, forward::Setup};
 use crate::decoder::layers::{LinearAt, NormAt};
 use crate::decoder::weights::Part;
@@ -59,18 +58,18 @@ impl<T: Number> TrainOps for CpuTraining<T> {
     }
 
     fn attend_back(&mut self, layer: usize) -> Done {
-        let (setup, kept) = (&self.setup, &self.kept.layers[layer]);
-        let (Setup { crew, span, options, .. }, strides) = (setup, setup.strides(setup.span.heads));
+        let (setup, span) = (&self.setup, self.setup.span);
+        let (Setup { crew, options, .. }, strides) = (setup, setup.strides(span.heads));
         let Scratch { d_qkv, d_attended, probabilities, d_scores, .. } = &mut self.scratch;
-        let given = Given { inputs: Inputs::packed(span, &self.heads), d_out: Heads { numbers: d_attended, strides } };
-        let mut d_heads = HeadGradients { numbers: d_qkv, strides: setup.strides(span.heads + 2 * span.kv_heads) };
+        let inputs = Inputs::packed(&span, &self.heads);
+        let attention = attention::Attention { crew, marks: &options.marks, span, inputs };
+        let d_out = Heads { numbers: d_attended, strides };
+        let d_heads = (d_qkv.as_mut_slice(), setup.strides(span.heads + 2 * span.kv_heads));
         match options.attention {
-            Attention::Naive => {
-                naive_back(crew, &options.marks, span, &given, (probabilities, d_scores), &mut d_heads);
-            }
+            Attention::Naive => attention.naive_back(d_out, (probabilities, d_scores), d_heads),
             Attention::Dense => {
-                let fused = Fused { out: Heads { numbers: &kept.attended, strides }, row_sums: &kept.row_sums };
-                fused_back(crew, &options.marks, span, &given, &fused, &mut d_heads);
+                let out = Heads { numbers: &self.kept.layers[layer].attended, strides };
+                attention.fused_back(d_out, out, &self.kept.row_sums[layer], d_heads);
             }
         }
         Ok(())
@@ -78,15 +77,8 @@ impl<T: Number> TrainOps for CpuTraining<T> {
 
     fn rope_back(&mut self, layer: usize, weights: &Layer<T>, gradients: &mut Layer<T>) -> Done {
         let setup = &self.setup;
-        let norms = weights.query_norm.as_deref().zip(weights.key_norm.as_deref());
-        let positions = PositionsBack {
-            config: &setup.config,
-            table: &setup.table,
-            norms: norms.map(|(query, key)| (setup.norm(query), setup.norm(key))),
-            tokens: setup.span.queries,
-        };
         let heads = (self.kept.layers[layer].qkv.as_slice(), self.scratch.d_qkv.as_mut_slice());
-        positions.leave(&setup.crew, heads, &mut self.sums, &mut self.d_norms);
+        setup.positions(weights).leave(&setup.crew, heads, &mut self.sums, &mut self.d_norms);
         if let (Some(d_query), Some(d_key)) = (&mut gradients.query_norm, &mut gradients.key_norm) {
             let (query, key) = self.d_norms.split_at(setup.config.head_dim);
             d_query.copy_from_slice(query);

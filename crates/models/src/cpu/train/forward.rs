@@ -1,8 +1,8 @@
-//! The forward operations of training: each layer keeps what backward needs.
+//! The forward operations of training. Each layer keeps the activations for backward.
 
-#![allow(unsafe_code, reason = "threads write rows of their own side by side; the block has its reason")]
+#![allow(unsafe_code, reason = "threads write disjoint rows; the block has its reason")]
 
-use super::super::attention::{Inputs, Span, Strides, fused_with, naive};
+use super::super::attention::{self, Inputs, Span, Strides};
 use super::super::product::{Put, project};
 use super::super::rows::{Rows, Shared};
 use super::super::steps::{Norm, Positions, add_bias};
@@ -33,18 +33,16 @@ impl Setup {
         Rows::dense(numbers, self.rows(), numbers.len() / self.rows())
     }
 
-    fn enter_positions<T: Number>(&self, layer: &Layer<T>, projected: &[T], heads: &mut [T]) {
-        heads.copy_from_slice(projected);
-        let positions = Positions {
+    pub fn positions<'n, T>(&'n self, weights: &'n Layer<T>) -> Positions<'n> {
+        Positions {
             config: &self.config,
             table: &self.table,
             bias: None,
-            query_norm: layer.query_norm.as_deref().map(|weight| self.norm(weight)),
-            key_norm: layer.key_norm.as_deref().map(|weight| self.norm(weight)),
+            query_norm: weights.query_norm.as_deref().map(|weight| self.norm(weight)),
+            key_norm: weights.key_norm.as_deref().map(|weight| self.norm(weight)),
             tokens: self.span.queries,
             start: 0,
-        };
-        positions.enter(&self.crew, heads);
+        }
     }
 
     pub fn strides(&self, heads: usize) -> Strides {
@@ -92,21 +90,23 @@ impl<T: Number> Ops for CpuTraining<T> {
     }
 
     fn rope(&mut self, layer: usize, weights: &Layer<T>) -> Done {
-        self.setup.enter_positions(weights, &self.kept.layers[layer].qkv, &mut self.heads);
+        self.heads.copy_from_slice(&self.kept.layers[layer].qkv);
+        self.setup.positions(weights).enter(&self.setup.crew, &mut self.heads);
         Ok(())
     }
 
     fn attend(&mut self, layer: usize, _: &Layer<T>) -> Done {
-        let KeptLayer { attended, row_sums, .. } = &mut self.kept.layers[layer];
         let (Setup { options, crew, span, .. }, inputs) = (&self.setup, Inputs::packed(&self.setup.span, &self.heads));
-        let out = (attended.as_mut_slice(), self.setup.strides(self.setup.span.heads));
+        let Kept { layers, row_sums, .. } = &mut self.kept;
+        let out = (layers[layer].attended.as_mut_slice(), self.setup.strides(span.heads));
+        let attention = attention::Attention { crew, marks: &options.marks, span: *span, inputs };
         match options.attention {
-            Attention::Naive => naive(crew, &options.marks, span, &inputs, &mut self.scratch.probabilities, out),
+            Attention::Naive => attention.naive(&mut self.scratch.probabilities, out),
             Attention::Dense => {
                 let _stage = stage_mark!(options.marks, Ops, "fused");
-                let row_sums = Shared::new(row_sums);
-                fused_with(crew, span, &inputs, out, |first, tops| {
-                    // SAFETY: blocks have no row in common, and each is reported once.
+                let row_sums = Shared::new(&mut row_sums[layer]);
+                attention.fused_with(None, out, |first, tops| {
+                    // SAFETY: blocks share no row, and each is reported once.
                     let mut row_sums = unsafe { row_sums.rows(first, 1, tops.len(), tops.len()) };
                     let row_sums = row_sums.row(0).iter_mut().zip(tops);
                     row_sums.for_each(|(row_sum, (top, sum))| *row_sum = top + sum.ln());

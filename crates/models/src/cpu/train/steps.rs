@@ -1,20 +1,15 @@
-//! The steps of backward between its products, row by row, and those of forward that keep their input.
+//! The row-wise operations of training between products.
 //!
-//! What is summed over rows is summed by parts of fixed sizes, whose sums are added in order: the number of threads
-//! changes nothing.
+//! Sums over rows are computed in parts of fixed sizes and added in order, so they do not depend on the number of threads.
 
-#![allow(unsafe_code, reason = "threads write rows of their own side by side; each block has its reason")]
+#![allow(unsafe_code, reason = "threads write disjoint rows; each block has its reason")]
 
-use super::super::steps::{Norm, each_row, rotate, rows_of_part};
+use super::super::steps::{Norm, Positions, each_row, rotate, rows_of_part};
 use super::super::vectors::{exp, largest, silu, sum_of_powers, vectorized};
 use super::super::{crew::Crew, number::Number, rows::Shared};
-use crate::{Config, rope::RopeTable};
+use crate::Config;
 
 const SUMMED_PARTS: usize = 16;
-
-fn summed_rows(rows: usize, width: usize) -> usize {
-    rows.div_ceil(SUMMED_PARTS).max(rows_of_part(width)).max(1)
-}
 
 #[derive(Default)]
 pub struct Sums {
@@ -26,8 +21,7 @@ pub fn sums_bytes(width: usize) -> u64 {
 }
 
 impl Sums {
-    /// Has something done with each part of rows and the sums of it, which begin at 0, and adds the sums up. `work` is
-    /// given the first row of a part and how many there are.
+    /// Sums over rows. `work` gets the first row and the number of rows of a part, and sums that start at 0.
     pub fn over<T: Number>(
         &mut self,
         crew: &Crew,
@@ -36,7 +30,7 @@ impl Sums {
         out: &mut [f32],
         work: impl Fn(usize, usize, &mut [f32]) + Sync,
     ) {
-        let part_rows = summed_rows(rows, touched / rows.max(1));
+        let part_rows = rows.div_ceil(SUMMED_PARTS).max(rows_of_part(touched / rows.max(1)));
         let parts = rows.div_ceil(part_rows);
         self.parts.clear();
         self.parts.resize(parts * width, 0.0);
@@ -67,7 +61,7 @@ impl Sums {
         );
     }
 
-    /// The gradient of a norm's input, added to `d_from` or put over it, and that of its weight.
+    /// The gradients of a norm: of its input, added to `d_from` or replacing it, and of its weight.
     pub fn norm_back<T: Number>(
         &mut self,
         crew: &Crew,
@@ -85,7 +79,7 @@ impl Sums {
             d_weight,
             #[inline(always)]
             |first, count, sums| {
-                // SAFETY: parts have no row in common, and each is done once.
+                // SAFETY: parts share no row, and each is done once.
                 let mut d_from = unsafe { d_from.rows(first * width, count, width, width) };
                 for at in 0..count {
                     let row = (first + at) * width..(first + at + 1) * width;
@@ -100,9 +94,9 @@ impl Sums {
     }
 }
 
-/// The gradient of a row before a norm, added to `d_from`, and what the row adds to that of the weight.
+/// The gradient of a row before a norm, added to `d_from`, and of the weight, added to `d_weight`.
 ///
-/// Of `out = from * factor * weight`, where the factor depends on the row too.
+/// The norm is `out = from * factor * weight`, where the factor depends on the row.
 #[inline(always)]
 fn norm_row_back<T: Number>(norm: Norm<'_>, from: &[T], d_out: &[T], d_from: &mut [T], d_weight: &mut [f32]) {
     let factor = norm.factor(from);
@@ -115,7 +109,7 @@ fn norm_row_back<T: Number>(norm: Norm<'_>, from: &[T], d_out: &[T], d_from: &mu
     }
 }
 
-/// The sum of the products of three rows, in lanes so that vectors can be used.
+/// The sum of the products of three rows, in lanes for vectorization.
 #[inline(always)]
 fn along<T: Number>(a: &[T], b: &[T], c: &[f32]) -> f32 {
     const LANES: usize = 32;
@@ -183,7 +177,7 @@ pub fn cross_entropy<T: Number>(crew: &Crew, targets: &[u32], logits: &mut [T], 
         vectorized!({
             let target = *target as usize;
             let (top, wanted) = (largest(logits), logits[target].wide());
-            // Powers are not stored before they are divided: in fewer bits they would be rounded twice.
+            // Exponentials are divided before they are stored, so they are rounded once.
             let sum = sum_of_powers(logits, top);
             *loss = sum.ln() + top - wanted;
             let share = scale / sum;
@@ -199,8 +193,8 @@ pub struct Places {
 }
 
 impl Places {
-    /// Finds the rows of these tokens. Clears the rows of the table that the last batch wrote, unless a tied head has
-    /// written the whole table.
+    /// Finds the rows of these tokens. Clears the rows of the table that the last batch wrote, unless a tied head has written
+    /// the whole table.
     pub fn renew<T: Number>(&mut self, ids: &[u32], d_table: &mut [T], width: usize, is_tied: bool) {
         if !is_tied {
             for (id, _) in &self.all {
@@ -218,7 +212,7 @@ impl Places {
         crew.each_with(d_rows.len(), runs.into_iter(), Vec::new, |sums: &mut Vec<f32>, run| {
             sums.clear();
             sums.resize(width, 0.0);
-            // SAFETY: every run has a token of its own.
+            // SAFETY: each run has its own token.
             let mut to = unsafe { table.rows(run[0].0 as usize * width, 1, width, width) };
             vectorized!({
                 for (_, row) in run {
@@ -233,16 +227,9 @@ impl Places {
     }
 }
 
-pub struct PositionsBack<'a> {
-    pub config: &'a Config,
-    pub table: &'a RopeTable,
-    pub norms: Option<(Norm<'a>, Norm<'a>)>,
-    pub tokens: usize,
-}
-
-impl PositionsBack<'_> {
-    /// Makes the gradients of heads those of what was projected, where they are. The gradients of the norms of queries
-    /// and of keys follow one another in `d_norms`, which is empty where there are none.
+impl Positions<'_> {
+    /// Replaces the gradients of heads by those of the projections. `d_norms` has the gradients of the query norm, then of
+    /// the key norm, or is empty.
     pub fn leave<T: Number>(
         &self,
         crew: &Crew,
@@ -253,7 +240,7 @@ impl PositionsBack<'_> {
         let Config { heads, kv_heads, head_dim, .. } = *self.config;
         let width = (heads + 2 * kv_heads) * head_dim;
         let d_rows = Shared::new(d_heads);
-        // Without norms there is nothing to sum, but parts must have a width.
+        // Without norms there is nothing to sum, but parts need a width.
         let mut nothing = [0.0];
         let d_norms = if d_norms.is_empty() { &mut nothing } else { d_norms };
         let (rows, sizes) = (projected.len() / width, (d_norms.len(), projected.len()));
@@ -264,7 +251,7 @@ impl PositionsBack<'_> {
             d_norms,
             #[inline(always)]
             |first, count, sums| {
-                // SAFETY: parts have no row in common, and each is done once.
+                // SAFETY: parts share no row, and each is done once.
                 let mut d_rows = unsafe { d_rows.rows(first * width, count, width, width) };
                 for at in 0..count {
                     let row = first + at;
@@ -278,10 +265,10 @@ impl PositionsBack<'_> {
     fn leave_row<T: Number>(&self, projected: &[T], d_row: &mut [T], position: usize, d_norms: &mut [f32]) {
         let Config { heads, kv_heads, head_dim, .. } = *self.config;
         let angles = self.table.at(position);
-        let turned = d_row.chunks_mut(head_dim).zip(projected.chunks(head_dim)).take(heads + kv_heads);
-        for (head, (d_head, projected)) in turned.enumerate() {
+        let rotated = d_row.chunks_mut(head_dim).zip(projected.chunks(head_dim)).take(heads + kv_heads);
+        for (head, (d_head, projected)) in rotated.enumerate() {
             rotate(self.config.rope.layout, d_head, angles, -1.0);
-            if let Some((query_norm, key_norm)) = self.norms {
+            if let Some((query_norm, key_norm)) = self.query_norm.zip(self.key_norm) {
                 let (d_query, d_key) = d_norms.split_at_mut(head_dim);
                 let (norm, d_norm) = if head < heads { (query_norm, d_query) } else { (key_norm, d_key) };
                 norm_row_back_in_place(norm, projected, d_head, d_norm);

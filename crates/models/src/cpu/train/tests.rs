@@ -2,14 +2,13 @@
 
 use super::{
     super::{
-        attention::{Heads, Inputs, Span, Strides, fused_with, naive},
+        attention::{Attention, Heads, Inputs, Span, Strides},
         crew::Crew,
         number::Number,
         rows::Shared,
         steps::{Norm, Positions},
     },
-    attention::{Fused, Given, HeadGradients, fused_back, naive_back},
-    steps::{Places, PositionsBack, Sums, cross_entropy, swiglu, swiglu_back},
+    steps::{Places, Sums, cross_entropy, swiglu, swiglu_back},
 };
 use crate::{Config, Fill, Marks, RopeLayout, rope::RopeTable};
 
@@ -61,7 +60,7 @@ fn normed(from: &[f64], weight: &[f64]) -> Vec<f64> {
 }
 
 #[test]
-fn the_gradients_of_a_norm_are_finite_differences() {
+fn norm_gradients_match_finite_differences() {
     for (crew, (rows, width)) in crews().iter().flat_map(|crew| [(1, 5), (7, 33), (40, 3)].map(|size| (crew, size))) {
         let (from, d_out, weight) = (numbers(1, rows * width), numbers(2, rows * width), numbers(3, width));
         let norm = Norm { weight: &weight, eps: EPS as f32 };
@@ -78,7 +77,7 @@ fn the_gradients_of_a_norm_are_finite_differences() {
 }
 
 #[test]
-fn the_gradients_of_gates_are_finite_differences() {
+fn gate_gradients_match_finite_differences() {
     let (rows, width) = (3, 37);
     let gate_up: Vec<f32> = numbers(4, rows * 2 * width).iter().map(|number| 4.0 * number).collect();
     let d_out = numbers(5, rows * width);
@@ -102,7 +101,7 @@ fn the_gradients_of_gates_are_finite_differences() {
 }
 
 #[test]
-fn the_gradient_of_the_loss_is_a_finite_difference() {
+fn loss_gradients_match_finite_differences() {
     let (rows, width, targets) = (3, 41, [0, 40, 7]);
     let logits: Vec<f32> = numbers(6, rows * width).iter().map(|number| 6.0 * number).collect();
     let row_loss = |row: &[f64], target: u32| {
@@ -123,7 +122,7 @@ fn the_gradient_of_the_loss_is_a_finite_difference() {
 }
 
 #[test]
-fn sums_of_columns_are_those_of_the_definition() {
+fn column_sums_match_the_definition() {
     for (rows, width) in [(1, 3), (50, 7), (2000, 65)] {
         let rows_of = numbers(7, rows * width);
         let expected = |column: usize| rows_of.iter().skip(column).step_by(width).map(|x| f64::from(*x)).sum::<f64>();
@@ -138,7 +137,7 @@ fn sums_of_columns_are_those_of_the_definition() {
 }
 
 #[test]
-fn rows_of_one_token_are_added_up_and_those_of_the_last_batch_go() {
+fn embedding_gradients_add_up_per_token_and_clear_the_last_batch() {
     let crew = Crew::new(2).unwrap();
     let (mut places, mut table) = (Places::default(), vec![0.0; 5 * 2]);
     places.renew(&[3, 1, 3], &mut table, 2, false);
@@ -189,7 +188,7 @@ fn turned(config: &Config, tokens: usize, projected: &[f64], norms: Option<[&[f6
 }
 
 #[test]
-fn the_gradients_of_rotation_and_norms_by_head_are_finite_differences() {
+fn rope_and_head_norm_gradients_match_finite_differences() {
     let (batch, tokens) = (2, 4);
     for layout in [RopeLayout::Halves, RopeLayout::Pairs] {
         let config = config(layout, 4, 2);
@@ -200,11 +199,18 @@ fn the_gradients_of_rotation_and_norms_by_head_are_finite_differences() {
         table.reach(tokens);
         for (crew, has_norms) in crews().iter().zip([false, true]) {
             let norm = |weight| Norm { weight, eps: EPS as f32 };
-            let norms = has_norms.then(|| (norm(&query), norm(&key)));
+            let positions = Positions {
+                config: &config,
+                table: &table,
+                bias: None,
+                query_norm: has_norms.then(|| norm(&query)),
+                key_norm: has_norms.then(|| norm(&key)),
+                tokens,
+                start: 0,
+            };
             let mut d_norms = vec![0.0; if has_norms { 2 * config.head_dim } else { 0 }];
             let mut d_projected = d_heads.clone();
-            let back = PositionsBack { config: &config, table: &table, norms, tokens };
-            back.leave(crew, (&projected, &mut d_projected), &mut Sums::default(), &mut d_norms);
+            positions.leave(crew, (&projected, &mut d_projected), &mut Sums::default(), &mut d_norms);
             let (query_64, key_64, projected_64) = (wide(&query), wide(&key), wide(&projected));
             let norms_64 = has_norms.then_some([query_64.as_slice(), key_64.as_slice()]);
             let loss = |projected: &[f64], norms: Option<[&[f64]; 2]>| {
@@ -217,16 +223,7 @@ fn the_gradients_of_rotation_and_norms_by_head_are_finite_differences() {
                 assert_gradient("key norm", &key, d_key, |key| loss(&projected_64, Some([&query_64, key])));
             }
             let mut heads = projected.clone();
-            let forward = Positions {
-                config: &config,
-                table: &table,
-                bias: None,
-                query_norm: has_norms.then(|| norm(&query)),
-                key_norm: has_norms.then(|| norm(&key)),
-                tokens,
-                start: 0,
-            };
-            forward.enter(crew, &mut heads);
+            positions.enter(crew, &mut heads);
             let exact = turned(&config, tokens, &projected_64, norms_64);
             assert!(heads.iter().zip(exact).all(|(head, exact)| (f64::from(*head) - exact).abs() < 1e-5));
         }
@@ -280,36 +277,30 @@ fn inputs<'a, T>(span: &Span, rows: &'a [T]) -> Inputs<'a, T> {
 /// What forward gives, and the gradients of its input, both ways.
 fn both_ways(crew: &Crew, span: &Span, rows: &[f32], d_out: &[f32]) -> [(Vec<f32>, Vec<f32>); 2] {
     let (marks, out_strides) = (Marks::default(), strides(span, span.heads));
-    let given = Given { inputs: inputs(span, rows), d_out: Heads { numbers: d_out, strides: out_strides } };
+    let attention = Attention { crew, marks: &marks, span: *span, inputs: inputs(span, rows) };
+    let d_out_heads = Heads { numbers: d_out, strides: out_strides };
     [false, true].map(|is_fused| {
         let (mut out, mut d_rows) = (vec![0.0; d_out.len()], vec![7.0; rows.len()]);
-        let strides = strides(span, span.heads + 2 * span.kv_heads);
-        let mut d_heads = HeadGradients { numbers: &mut d_rows, strides };
+        let d_heads = (d_rows.as_mut_slice(), strides(span, span.heads + 2 * span.kv_heads));
         let to = (out.as_mut_slice(), out_strides);
         if is_fused {
             let mut row_sums = vec![0.0; span.batch * span.heads * span.queries];
-            keep_row_sums(crew, span, &given.inputs, to, &mut row_sums);
-            let kept = Fused { out: Heads { numbers: &out, strides: out_strides }, row_sums: &row_sums };
-            fused_back(crew, &marks, span, &given, &kept, &mut d_heads);
+            keep_row_sums(&attention, to, &mut row_sums);
+            let out = Heads { numbers: &out, strides: out_strides };
+            attention.fused_back(d_out_heads, out, &row_sums, d_heads);
         } else {
             let (mut weights, mut d_scores) = (vec![0.0; span.scores()], vec![5.0; span.scores()]);
-            naive(crew, &marks, span, &given.inputs, &mut weights, to);
-            naive_back(crew, &marks, span, &given, (&mut weights, &mut d_scores), &mut d_heads);
+            attention.naive(&mut weights, to);
+            attention.naive_back(d_out_heads, (&mut weights, &mut d_scores), d_heads);
         }
         (out, d_rows)
     })
 }
 
 #[allow(unsafe_code)]
-fn keep_row_sums<T: Number>(
-    crew: &Crew,
-    span: &Span,
-    inputs: &Inputs<'_, T>,
-    out: (&mut [T], Strides),
-    row_sums: &mut [f32],
-) {
+fn keep_row_sums<T: Number>(attention: &Attention<'_, T>, out: (&mut [T], Strides), row_sums: &mut [f32]) {
     let row_sums = Shared::new(row_sums);
-    fused_with(crew, span, inputs, out, |first, tops| {
+    attention.fused_with(None, out, |first, tops| {
         // SAFETY: blocks have no row in common.
         let mut row_sums = unsafe { row_sums.rows(first, 1, tops.len(), tops.len()) };
         row_sums.row(0).iter_mut().zip(tops).for_each(|(row_sum, (top, sum))| *row_sum = top + sum.ln());
@@ -317,7 +308,7 @@ fn keep_row_sums<T: Number>(
 }
 
 #[test]
-fn the_gradients_of_attention_are_finite_differences_both_ways() {
+fn naive_and_fused_attention_gradients_match_finite_differences() {
     for (crew, size) in crews().iter().flat_map(|crew| SPANS.map(|size| (crew, size))) {
         let span = span(size);
         let count = span.batch * span.queries * span.head_dim;
@@ -332,7 +323,7 @@ fn the_gradients_of_attention_are_finite_differences_both_ways() {
 }
 
 #[test]
-fn attention_over_many_tiles_has_the_same_gradients_both_ways() {
+fn naive_and_fused_attention_over_many_tiles_have_the_same_gradients() {
     let span = span((1, 2, 1, 300));
     let count = span.queries * span.head_dim;
     let (rows, d_out) = (numbers(14, count * 4), numbers(15, count * 2));

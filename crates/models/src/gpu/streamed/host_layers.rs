@@ -1,6 +1,6 @@
-//! Where the weights of streamed layers stay: a region of the host's memory for each.
+//! The home of offloaded layers: a region of host memory for each.
 
-// Regions are copied to and from; they are held until the streams have done it.
+// Regions are copied to and from; they are kept until the streams have finished.
 #![allow(unsafe_code)]
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use laptime_cuda::{Buffer, CudaError, Device, Done, Region, Stream};
 
 use super::super::weights::{Loader, Number, layer_bytes, layer_within};
-use crate::{Config, Home, ModelError, Offload, StreamMode, TensorSpec, fp8::WeightScales};
+use crate::{Config, Home, ModelError, Offload, StreamMode, TensorSpec, error::ensure, fp8::WeightScales};
 
-/// What gives pinned memory: [`Region::pinned`], or a test that refuses it.
+/// Allocates pinned memory: [`Region::pinned`], or a test that fails.
 pub type Pin<'a> = &'a dyn Fn(&Device, usize) -> Result<Region, CudaError>;
 
 #[derive(Debug)]
@@ -18,18 +18,18 @@ pub struct HostLayers {
     regions: Mutex<Vec<Region>>,
     pub layers: usize,
     pub layer_bytes: usize,
-    /// Those of the first layer: all are alike.
+    /// The tensors of the first layer; all layers are alike.
     pub tensors: Vec<TensorSpec>,
-    /// The scales of their matrices if these are in e4m3.
+    /// The scales of their matrices if they are e4m3.
     pub fp8: Option<WeightScales>,
     pub home: Home,
 }
 
 impl HostLayers {
-    /// Fills the homes of the first layers of a model, as many as `offload` has streamed; none if all layers stay.
+    /// Loads the offloaded layers of a model, if there are any.
     ///
-    /// One buffer of the device makes one layer after the other. Memory is pinned but in mode `sync`; where it is
-    /// refused, all of it is pageable.
+    /// They are generated one by one in a buffer on the device. The home is pageable in mode `sync` or if pinning fails, else
+    /// pinned.
     pub fn of<T: Number>(
         loader: &Loader<'_, T>,
         config: &Config,
@@ -64,42 +64,40 @@ impl HostLayers {
         let regions = self.regions.get_mut().unwrap_or_else(PoisonError::into_inner);
         for (layer, region) in regions.iter_mut().enumerate() {
             loader.fill_layer(&config.layer_tensors(layer), &mut made)?;
-            // SAFETY: both live until the stream was waited for.
+            // SAFETY: both live until the stream is synchronised.
             unsafe { whole.begin_read(region.bytes_mut(), loader.device.stream())? };
             loader.device.stream().synchronise()?;
         }
         Ok(())
     }
 
-    /// Mode `sync` is that of pageable memory, and the others are not.
+    /// Refuses mode `sync` with pinned memory, and other modes with pageable memory.
     pub(super) fn check(&self, mode: StreamMode) -> Result<(), ModelError> {
         let is_pageable = self.home == Home::Pageable;
-        if (mode == StreamMode::Sync) == is_pageable {
-            return Ok(());
-        }
         let has = if is_pageable { "pageable" } else { "pinned" };
-        Err(ModelError::Refused(format!("the layers are at home in {has} memory, which mode `{mode}` does not use")))
+        ensure!((mode == StreamMode::Sync) == is_pageable, "mode `{mode}` cannot use offloaded layers in {has} memory");
+        Ok(())
     }
 
-    /// Puts a copy of a layer to a buffer on a stream.
+    /// Enqueues a copy of a layer to a buffer.
     ///
     /// # Safety
     ///
     /// As for [`Buffer::begin_write`].
     pub(super) unsafe fn begin_write<T: Number>(&self, layer: usize, buffer: &Buffer<T>, stream: &Stream) -> Done {
         let regions = self.regions();
-        // SAFETY: as the caller says.
+        // SAFETY: as the caller ensures.
         unsafe { buffer.begin_write(regions.get(layer).ok_or_else(|| no_layer(layer))?.bytes(), stream) }
     }
 
-    /// Puts a copy of a buffer to a layer's home on a stream.
+    /// Enqueues a copy of a buffer to the home of a layer.
     ///
     /// # Safety
     ///
     /// As for [`Buffer::begin_read`].
     pub(super) unsafe fn begin_read<T: Number>(&self, layer: usize, buffer: &Buffer<T>, stream: &Stream) -> Done {
         let mut regions = self.regions();
-        // SAFETY: as the caller says.
+        // SAFETY: as the caller ensures.
         unsafe { buffer.begin_read(regions.get_mut(layer).ok_or_else(|| no_layer(layer))?.bytes_mut(), stream) }
     }
 

@@ -1,4 +1,4 @@
-//! What is known of each turn of a streamed layer once the device has done it.
+//! The times of each turn of an offloaded layer, once the device has finished it.
 
 use std::collections::VecDeque;
 
@@ -6,10 +6,10 @@ use laptime_cuda::{CudaError, Device, Done, Moment};
 
 use crate::LayerVisit;
 
-/// Turns that are looked after without being asked about, so that their moments can be used again.
+/// Pending turns from which on finished ones are collected, so their moments can be reused.
 const MOST_PENDING: usize = 256;
 
-/// Visits that are kept for whoever asks; older ones are forgotten.
+/// The most visits that are kept until they are read; older ones are dropped.
 const MOST_DONE: usize = 1 << 16;
 
 #[derive(Debug)]
@@ -21,7 +21,7 @@ pub struct Pending {
     pub copy: [Moment; 2],
     /// Around the wait for it, on the compute stream.
     pub wait: [Moment; 2],
-    /// Around the copy back, where there is one.
+    /// Around the copy back, if there is one.
     pub release: Option<[Moment; 2]>,
 }
 
@@ -83,7 +83,7 @@ impl Pending {
             pass: self.pass,
             is_ahead: self.is_ahead,
             wait_ns: nanos(&self.wait)?,
-            // A buffer that is kept is given up without any work.
+            // Releasing a reused buffer takes no time.
             release_ns: self.release.as_ref().map_or(Ok(0.0), nanos)?,
             copy_ns: nanos(&self.copy)?,
         })

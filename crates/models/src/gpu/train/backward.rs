@@ -5,7 +5,7 @@ use std::ops::Range;
 use laptime_cuda::nn::{Attended, HeadNormGradients, Normed};
 use laptime_cuda::{Batch, Buffer, Sizes};
 
-use super::{GpuTraining, Heads, all_parameters};
+use super::{GpuTraining, all_parameters};
 use crate::decoder::layers::{LinearAt, NormAt};
 use crate::decoder::weights::Part;
 use crate::gpu::pass::{Naive, packed};
@@ -25,12 +25,12 @@ impl<T: Number> GpuTraining<'_, T> {
         }
         let Self { heads, d_heads, by_head, blas, gradients, sizes, start, .. } = self;
         let Scratch { probabilities, d_scores, d_attended, .. } = &mut self.scratch;
+        let ([queries, keys, values], [d_queries, d_keys, d_values]) = (heads, d_heads);
         {
             let _op = stage_mark!(marks, Ops, "weighted");
             gradients.split_rows_to_heads(stream, &*d_attended, &mut *by_head, sizes)?;
-            let d_values = d_heads.values.all_mut();
-            blas.multiply_batch([probabilities.all(), by_head.all()], d_values, &naive.gathered())?;
-            blas.multiply_batch([by_head.all(), heads.values.all()], d_scores.all_mut(), &naive.scores())?;
+            blas.multiply_batch([probabilities.all(), by_head.all()], d_values.all_mut(), &naive.gathered())?;
+            blas.multiply_batch([by_head.all(), values.all()], d_scores.all_mut(), &naive.scores())?;
         }
         {
             let _op = stage_mark!(marks, Ops, "softmax");
@@ -38,33 +38,25 @@ impl<T: Number> GpuTraining<'_, T> {
             gradients.softmax_causal_backward(stream, &*probabilities, &mut *d_scores, &*start, sizes, keys, scale)?;
         }
         let _op = stage_mark!(marks, Ops, "scores");
-        blas.multiply_batch([d_scores.all(), heads.keys.all()], d_heads.queries.all_mut(), &naive.weighted())?;
-        Ok(blas.multiply_batch([d_scores.all(), heads.queries.all()], d_heads.keys.all_mut(), &naive.gathered())?)
+        blas.multiply_batch([d_scores.all(), keys.all()], d_queries.all_mut(), &naive.weighted())?;
+        Ok(blas.multiply_batch([d_scores.all(), queries.all()], d_keys.all_mut(), &naive.gathered())?)
     }
 
     fn fused_back(&mut self, layer: usize) -> Done {
         let _op = stage_mark!(self.options.marks, Ops, "fused");
         let (stream, scale, kept) = (self.device.stream(), self.scale(), &self.kept.layers[layer]);
-        let Heads { queries, keys, values } = &self.heads;
+        let [q, k, v] = self.heads.each_ref().map(Buffer::all);
         let attended = Attended {
-            q: queries.all(),
-            k: keys.all(),
-            v: values.all(),
+            q,
+            k,
+            v,
             out: kept.attended.all(),
             d_out: self.scratch.d_attended.all(),
-            logarithms: kept.row_sums.all(),
+            logarithms: self.kept.row_sums[layer].all(),
             start: self.start.all(),
         };
-        let Heads { queries, keys, values } = &mut self.d_heads;
-        let gradients = [queries.all_mut(), keys.all_mut(), values.all_mut()];
-        Ok(self.attention_gradients.attend_backward(
-            stream,
-            &attended,
-            gradients,
-            &mut self.dots,
-            &self.sizes,
-            scale,
-        )?)
+        let (gradients, dots, sizes) = (self.d_heads.each_mut().map(Buffer::all_mut), &mut self.dots, &self.sizes);
+        Ok(self.attention_gradients.attend_backward(stream, &attended, gradients, dots, sizes, scale)?)
     }
 }
 
@@ -127,8 +119,7 @@ impl<T: Number> TrainOps for GpuTraining<'_, T> {
 
     fn rope_back(&mut self, layer: usize, weights: &LayerWeights<T>, gradients: &mut LayerWeights<T>) -> Done {
         let packed = packed(&self.config, &self.rope, &self.start, weights, &self.kept.layers[layer].qkv);
-        let Heads { queries, keys, values } = &self.d_heads;
-        let (heads, scratch) = ([queries.all(), keys.all(), values.all()], self.sums.all_mut());
+        let (heads, scratch) = (self.d_heads.each_ref().map(Buffer::all), self.sums.all_mut());
         let norms = gradients.query_norm.as_mut().zip(gradients.key_norm.as_mut());
         let norms = norms.map(|(q, k)| HeadNormGradients { q: q.all_mut(), k: k.all_mut(), scratch });
         let (stream, d_qkv) = (self.device.stream(), &mut self.scratch.d_qkv);
@@ -137,7 +128,7 @@ impl<T: Number> TrainOps for GpuTraining<'_, T> {
 
     fn embed_back(&mut self, table: &mut Buffer<T>) -> Done {
         let shape = [size(self.config.vocab)?, size(self.config.hidden)?];
-        // A tied head has left its gradient there.
+        // A tied head has written its gradient there.
         let (stream, is_added) = (self.device.stream(), self.config.tied);
         let Self { gradients, ids, scratch, counts, .. } = self;
         Ok(gradients.embed_backward(stream, &*ids, &scratch.d_hidden, table, counts, shape, is_added)?)
@@ -155,7 +146,7 @@ impl<T: Number> TrainDevice for GpuTraining<'_, T> {
 
     fn start(&mut self, ids: &[u32], targets: &[u32]) -> Done {
         let stream = self.device.stream();
-        // SAFETY: lists of the host's own memory are no pinned memory.
+        // SAFETY: slices of pageable memory are staged before the calls return.
         unsafe {
             self.ids.begin_write(ids, stream)?;
             self.targets.begin_write(targets, stream)?;

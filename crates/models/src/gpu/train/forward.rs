@@ -1,8 +1,8 @@
-//! The forward operations of training: each layer keeps what backward needs.
+//! The forward operations of training. Each layer keeps the activations for backward.
 
 use laptime_cuda::{Buffer, CudaError, Sizes};
 
-use super::{GpuTraining, Heads};
+use super::GpuTraining;
 use crate::decoder::layers::{LinearAt, LinearOf, NormAt, Ops};
 use crate::gpu::pass::{Naive, packed};
 use crate::gpu::size;
@@ -25,7 +25,7 @@ impl<T: Number> GpuTraining<'_, T> {
 
     pub(super) fn naive_weights(&mut self, marks: &Marks) -> Done {
         let (naive, scale) = (Naive::new(&self.sizes, self.sizes.tokens), self.scale());
-        let (Heads { queries, keys, .. }, probabilities) = (&self.heads, &mut self.scratch.probabilities);
+        let ([queries, keys, _], probabilities) = (&self.heads, &mut self.scratch.probabilities);
         {
             let _op = stage_mark!(marks, Ops, "scores");
             self.blas.multiply_batch([queries.all(), keys.all()], probabilities.all_mut(), &naive.scores())?;
@@ -38,10 +38,9 @@ impl<T: Number> GpuTraining<'_, T> {
     fn attend_naive(&mut self, layer: usize) -> Done {
         self.naive_weights(&self.options.marks.clone())?;
         let _op = stage_mark!(self.options.marks, Ops, "weighted");
-        let (weighted, probabilities) =
-            (Naive::new(&self.sizes, self.sizes.tokens).weighted(), &self.scratch.probabilities);
-        let by_head = &mut self.by_head;
-        self.blas.multiply_batch([probabilities.all(), self.heads.values.all()], by_head.all_mut(), &weighted)?;
+        let weighted = Naive::new(&self.sizes, self.sizes.tokens).weighted();
+        let (probabilities, [_, _, values], by_head) = (&self.scratch.probabilities, &self.heads, &mut self.by_head);
+        self.blas.multiply_batch([probabilities.all(), values.all()], by_head.all_mut(), &weighted)?;
         let attended = &mut self.kept.layers[layer].attended;
         Ok(self.operations.merge_heads(self.device.stream(), &*by_head, attended, &self.sizes)?)
     }
@@ -49,10 +48,9 @@ impl<T: Number> GpuTraining<'_, T> {
     fn attend_fused(&mut self, layer: usize) -> Done {
         let _op = stage_mark!(self.options.marks, Ops, "fused");
         let (stream, scale) = (self.device.stream(), self.scale());
-        let Heads { queries, keys, values } = &self.heads;
-        let inputs = [queries.all(), keys.all(), values.all()];
-        let KeptLayer { attended, row_sums, .. } = &mut self.kept.layers[layer];
-        let out = (attended.all_mut(), Some(row_sums.all_mut()));
+        let inputs = self.heads.each_ref().map(Buffer::all);
+        let Kept { layers, row_sums, .. } = &mut self.kept;
+        let out = (layers[layer].attended.all_mut(), Some(row_sums[layer].all_mut()));
         Ok(self.attention.attend(stream, inputs, &self.start, out, &self.sizes, scale)?)
     }
 }
@@ -101,7 +99,7 @@ impl<T: Number> Ops for GpuTraining<'_, T> {
 
     fn rope(&mut self, layer: usize, weights: &LayerWeights<T>) -> Done {
         let packed = packed(&self.config, &self.rope, &self.start, weights, &self.kept.layers[layer].qkv);
-        let Heads { queries, keys, values } = &mut self.heads;
+        let [queries, keys, values] = &mut self.heads;
         Ok(self.operations.split_heads(self.device.stream(), &packed, queries, keys, values, &self.sizes)?)
     }
 

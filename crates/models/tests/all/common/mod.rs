@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test uses what it needs")]
 
 pub mod c2c;
+pub mod e4m3;
 pub mod speech;
 
 use std::path::PathBuf;
