@@ -78,7 +78,7 @@ fn reason_or(reason: &str) -> String {
 }
 
 fn seen_word(seen: &Seen) -> String {
-    match (seen.count, seen.told_at) {
+    match (seen.count, seen.reported_at) {
         (0, Some(line)) => format!("see line {line}"),
         (0, None) => "never".to_owned(),
         _ => "seen".to_owned(),
@@ -179,7 +179,7 @@ fn add_run(table: &mut Table, answer: &Answer) {
 }
 
 fn is_never(seen: &Seen) -> bool {
-    seen.count == 0 && seen.told_at.is_none()
+    seen.count == 0 && seen.reported_at.is_none()
 }
 
 fn times(count: u64) -> String {
