@@ -14,7 +14,7 @@ import sys
 
 HEADS, DIM, GLOBAL = 16, 64, 64
 WINDOWS = (256, 512)
-WARM_UP, TAKES = 3, 21
+WARM_UP, ITERATIONS = 3, 21
 # Written before each take, and not timed: more than the cache holds, and long enough for the host to be ahead.
 FLUSHED_BYTES = 1 << 30
 LENGTHS = (1024, 2048, 4096, 8192, 16384)
@@ -27,7 +27,7 @@ def cold_ms(run, flush):
     for _ in range(WARM_UP):
         run()
     times = []
-    for _ in range(TAKES):
+    for _ in range(ITERATIONS):
         torch.cuda.synchronize()
         flush.zero_()
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -59,7 +59,7 @@ def tell(kind, length, times, **more):
 
 
 def attempt(kind, length, run, flush, **more):
-    """Measures, or tells why that cannot be."""
+    """Measures, or returns why that failed."""
     import torch
 
     try:
@@ -115,7 +115,7 @@ def rows_of(path):
 
 
 def table(peer_path, our_path):
-    """Ours by `attention` and `seq_len`: dense beside SDPA, sparse beside FlexAttention."""
+    """Our results by `attention` and `seq_len`: dense for SDPA, sparse for FlexAttention."""
     peers = {(row["kind"], row["seq_len"]): row for row in rows_of(peer_path) if "seq_len" in row}
     print("| N | kind | laptime, ms | by | peer | peer, ms | ratio |\n| ---: | --- | ---: | --- | --- | ---: | ---: |")
     for row in rows_of(our_path):

@@ -115,7 +115,7 @@ def qwen3(name, test, how):
 
 @torch.no_grad()
 def decode(model, step, ids, how):
-    """Times of single tokens behind the prompt; the cache grows by one each, as in use."""
+    """Times of single tokens after the prompt; the cache grows by one each, as in use."""
     from transformers import DynamicCache, StaticCache
 
     tokens = 64

@@ -96,7 +96,7 @@ function actions(call, page) {
       }
       throw new Error(`the page is not ready: ${page.errors.join("; ") || "it takes too long"}`);
     },
-    // A page behind another one gets no frames.
+    // A page in the background gets no frames.
     front: () => call("Page.bringToFront"),
     // Two frames later everything that was asked for is drawn.
     settled: () => evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))"),

@@ -142,7 +142,7 @@ test("a mark is drawn, found by its name and described", async () => {
   await page.settled();
   const said = await page.evaluate("laptime.timeline.panel.textContent");
   assert.match(said, /checkpoint saved.*time5.*kindmark.*step5/s);
-  assert.ok(await page.evaluate(`laptime.timeline.painter.labels.some(([, , , span]) => span === ${row}.first)`), "its name stands beside it");
+  assert.ok(await page.evaluate(`laptime.timeline.painter.labels.some(([, , , span]) => span === ${row}.first)`), "its name is next to it");
   await page.evaluate("laptime.timeline.search(''), laptime.timeline.select(-1)");
   await page.settled();
   const tick = `(() => { const line = laptime.timeline, top = line.topOf.get(${row}) + 22 + 7 - line.scroller.scrollTop;

@@ -69,7 +69,7 @@ pub struct Seen {
     pub a_lap: Option<f64>,
     /// The host syncs of this site are reported at this line of the same function, because the trace cannot distinguish
     /// them.
-    pub told_at: Option<u32>,
+    pub reported_at: Option<u32>,
 }
 
 /// Host syncs at one place, as a run recorded them.

@@ -23,7 +23,7 @@ pub fn join(answer: &mut Answer, recorded: Vec<Recorded>) {
                 add(answer.sites[*first].seen.get_or_insert_default(), &wait.seen);
                 let line = answer.sites[*first].site.line;
                 for other in others {
-                    answer.sites[*other].seen.get_or_insert_default().told_at = Some(line);
+                    answer.sites[*other].seen.get_or_insert_default().reported_at = Some(line);
                 }
             }
         }

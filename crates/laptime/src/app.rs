@@ -1,4 +1,4 @@
-//! What every command knows: the workloads and devices, the build, and whether the user wants to stop.
+//! What all commands share: workloads, devices, the build, and whether the user pressed Ctrl-C.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, Once, OnceLock, PoisonError};
@@ -12,23 +12,24 @@ use crate::failure::{Hinted, refusal};
 use crate::output::{Terminal, say};
 use crate::{estimate, near::did_you_mean};
 
-/// What every command knows.
+/// What all commands share.
 pub struct App {
-    /// The workloads and devices.
     pub registry: Registry,
     /// What workloads add to the commands.
     pub extras: Vec<Box<dyn Extras>>,
-    /// Whether the user wants to stop.
+    /// Whether the program has workloads or extras of its own.
+    pub is_extended: bool,
     pub interrupt: Interrupt,
-    /// The rate of the CPU, once it was timed.
+    /// FLOP/s of the CPU, once measured.
     rate: OnceLock<Option<f64>>,
-    /// The folder of the run that is being measured, if it can be resumed.
+    /// The folder of the current run, if it can be resumed.
     resumable: Arc<Mutex<Option<PathBuf>>>,
 }
 
 impl App {
     /// The built-in workloads and those of the program, which replace built-in ones of the same name.
     pub fn new(workloads: Vec<Box<dyn Workload>>, extras: Vec<Box<dyn Extras>>) -> Self {
+        let is_extended = !(workloads.is_empty() && extras.is_empty());
         let is_replaced = |name: &str| workloads.iter().any(|workload| workload.name() == name);
         let interrupt = Interrupt::new();
         let built_in = laptime_pipelines::built_in(&interrupt, Arc::new(Terminal::default()));
@@ -38,26 +39,25 @@ impl App {
         all.extend(workloads);
         of_all.extend(extras);
         let registry = Registry { workloads: all, devices: Box::new(OpenOnce::new(BuiltInDevices)) };
-        Self { registry, extras: of_all, interrupt, rate: OnceLock::new(), resumable: Arc::default() }
+        Self { registry, extras: of_all, is_extended, interrupt, rate: OnceLock::new(), resumable: Arc::default() }
     }
 
-    /// What a workload adds to the commands.
     pub fn extras(&self, workload: &str) -> &dyn Extras {
         let found = self.extras.iter().find(|extras| extras.workload() == workload);
         found.map_or(&NoExtras as &dyn Extras, |extras| &**extras)
     }
 
-    /// Floating-point operations per second of the CPU, timed once; none for other devices.
+    /// FLOP/s of the CPU, measured once; none for other devices.
     pub fn cpu_rate(&self, device: &str) -> Option<f64> {
         *self.rate.get_or_init(|| estimate::cpu_rate(self, &*self.device(device).ok()?))
     }
 
-    /// From here on a run in this folder is measured; none if it cannot be resumed.
+    /// Sets the folder that a second Ctrl-C reports; none if the run cannot be resumed.
     pub fn measure_in(&self, folder: Option<PathBuf>) {
         *self.resumable.lock().unwrap_or_else(PoisonError::into_inner) = folder;
     }
 
-    /// The workload of this name, or an error with the nearest one.
+    /// The workload of this name; the error suggests the nearest one.
     pub fn workload(&self, name: &str) -> anyhow::Result<&dyn Workload> {
         self.registry.workload(name).ok_or_else(|| {
             let known: Vec<&str> = self.registry.workloads.iter().map(|workload| workload.name()).collect();
@@ -66,7 +66,7 @@ impl App {
         })
     }
 
-    /// Opens a device or returns the open one; an error has a hint.
+    /// Opens a device, unless it is open.
     pub fn device(&self, name: &str) -> anyhow::Result<Arc<dyn Device>> {
         let opened = self.registry.devices.open(name);
         opened.map_err(|error| {
@@ -76,7 +76,7 @@ impl App {
         })
     }
 
-    /// Prints what `auto` means, where it could be a GPU.
+    /// Prints the device that `auto` selects, if the machine has a GPU.
     pub fn say_device(&self, request: &str, device: &dyn Device) {
         let is_cpu = device.name() == "cpu";
         if request == "auto" && !is_cpu {
@@ -92,7 +92,6 @@ impl App {
         }
     }
 
-    /// Gathers the environment.
     pub fn environment(&self) -> Environment {
         let mut environment = laptime_bench::environment::gather(build());
         // A container may hide the files of the driver; ask the GPUs instead.
@@ -103,12 +102,12 @@ impl App {
         environment
     }
 
-    /// From here on Ctrl-C asks to stop after the current iteration; a second one stops at once.
+    /// From here on Ctrl-C stops after the current iteration, and a second Ctrl-C at once.
     pub fn listen_for_interrupts(&self) {
         static ONCE: Once = Once::new();
         let (interrupt, resumable) = (self.interrupt.clone(), Arc::clone(&self.resumable));
         ONCE.call_once(|| {
-            let listening = ctrlc::set_handler(move || {
+            let set = ctrlc::set_handler(move || {
                 if interrupt.is_requested() {
                     if let Some(folder) = &*resumable.lock().unwrap_or_else(PoisonError::into_inner) {
                         let folder = folder.display();
@@ -121,7 +120,7 @@ impl App {
                 say("\nStopping after the current iteration. Press Ctrl-C again to stop now.");
             });
             // Without a handler Ctrl-C ends the program; finished cases are on disk.
-            drop(listening);
+            drop(set);
         });
     }
 }

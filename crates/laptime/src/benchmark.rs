@@ -32,36 +32,36 @@ pub struct Benchmark {
 }
 
 impl Benchmark {
-    /// Warm-up and iterations are chosen automatically.
+    /// A benchmark with automatic warm-up and number of iterations.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Iterations that do not count.
+    /// Sets the number of warm-up iterations.
     pub fn warmup(mut self, iterations: usize) -> Self {
         self.settings.warmup = Some(WarmUp::Iterations(iterations));
         self
     }
 
-    /// Iterations that count.
+    /// Sets the number of measured iterations.
     pub fn iterations(mut self, iterations: usize) -> Self {
         self.settings.iterations = Some(iterations);
         self
     }
 
-    /// The longest time that is measured; without a number of iterations.
+    /// Sets the maximum measuring time; excludes [`Benchmark::iterations`].
     pub fn max_time(mut self, seconds: f64) -> Self {
         self.settings.max_time = Some(Seconds(seconds));
         self
     }
 
-    /// How exactly the median should be known, as a share of it; without a number of iterations.
+    /// Sets the target width of the median's interval, as a share of the median; excludes [`Benchmark::iterations`].
     pub fn within(mut self, share: f64) -> Self {
         self.settings.within = Some(Share(share));
         self
     }
 
-    /// Times a function. Its error, and its panic, end the benchmark.
+    /// Times a function. An error or panic of the function ends the benchmark.
     pub fn run<E: Into<anyhow::Error>>(self, step: impl FnMut() -> Result<(), E>) -> anyhow::Result<Timings> {
         let settings = self.settings.settle()?;
         match laptime_bench::measure_ready(&mut Function { step }, &CpuDevice::new(), &settings, &mut ()) {
@@ -76,16 +76,16 @@ impl Benchmark {
     }
 }
 
-/// How long a function took. Times are in milliseconds.
+/// The timings of a function, in milliseconds.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Timings {
-    /// Mean, standard deviation, median with its 95 % interval, and quantiles of the iterations that count.
+    /// Mean, standard deviation, median with its 95 % interval, and quantiles.
     pub summary: Summary,
-    /// Every iteration that counts, in order.
+    /// The measured iterations, in order.
     pub iterations: Vec<f64>,
-    /// The iterations before them.
+    /// The warm-up iterations, in order.
     pub warmup: Vec<f64>,
-    /// The highest use of the heap above that at the start; none unless the program installs [`crate::CountingHeap`].
+    /// Peak heap memory above that at the start; none unless the program installs [`crate::CountingHeap`].
     pub peak_bytes: Option<u64>,
 }
 
@@ -109,7 +109,6 @@ impl fmt::Display for Timings {
     }
 }
 
-/// A function whose call is an iteration.
 struct Function<F> {
     step: F,
 }
@@ -119,7 +118,6 @@ where
     F: FnMut() -> Result<(), E>,
     E: Into<anyhow::Error>,
 {
-    /// The function reports its own errors.
     fn check(&mut self) -> anyhow::Result<()> {
         Ok(())
     }
@@ -134,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_function_runs_as_often_as_was_asked() {
+    fn a_function_runs_as_often_as_requested() {
         let mut calls = 0;
         let timings = Benchmark::new().warmup(3).iterations(5).run(|| {
             calls += 1;
@@ -152,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn no_iterations_are_an_error() {
+    fn zero_iterations_are_an_error() {
         let none = Benchmark::new().iterations(0).run(|| anyhow::Ok(()));
         assert_eq!(none.unwrap_err().to_string(), "`iterations` must be at least 1");
     }

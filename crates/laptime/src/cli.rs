@@ -1,6 +1,7 @@
-//! The commands and their flags, and which code runs them.
+//! The commands, their flags, and the functions that run them.
 
-use std::{ffi::OsString, io::Write as _};
+use std::ffi::{OsStr, OsString};
+use std::io::Write as _;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgAction, Args as _, FromArgMatches, Parser, Subcommand};
@@ -35,7 +36,6 @@ struct Cli {
     command: Plain,
 }
 
-/// The version with commit and build.
 const VERSION: &str = concat!(
     env!("CARGO_PKG_VERSION"),
     " (",
@@ -47,7 +47,7 @@ const VERSION: &str = concat!(
     ")"
 );
 
-/// Declares the commands in order of their place in the help, with their flags and the function that runs them.
+/// Declares commands: display order, flags, and the function that runs them.
 macro_rules! plain_commands {
     ($app:ident, $args:ident, $out:ident; $($(#[$cfg:meta])* $order:literal $name:ident($flags:path) => $run:expr;)*) => {
         /// The commands whose flags do not depend on the workloads.
@@ -95,18 +95,18 @@ plain_commands! { app, args, out;
     21 Man(man::Args) => man::run(app, args, out);
 }
 
-/// How a command ended without an error.
+/// How a command ended, if not with an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
     Done,
-    /// Done, and the answer is a failure such as a regression.
+    /// Exit status 1: the answer is a failure, such as a regression.
     BadNews,
-    /// Done, and the status is that of the program that was run.
+    /// The exit status of the recorded program.
     #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "only `record` runs a program"))]
     Exit(u8),
 }
 
-/// A command that measures: its flags are those of the workload that follows.
+/// A command that measures a workload. Its subcommands are the workloads, whose axes are flags.
 struct Measuring {
     command: Command,
     about: &'static str,
@@ -116,7 +116,7 @@ struct Measuring {
     run: fn(&App, &Request, &mut dyn std::io::Write) -> anyhow::Result<Status>,
 }
 
-const MEASURING: [Measuring; 3] = [
+static MEASURING: [Measuring; 3] = [
     Measuring {
         command: Command::Bench,
         about: "Benchmark a workload, with confidence intervals",
@@ -146,24 +146,36 @@ const MEASURING: [Measuring; 3] = [
     },
 ];
 
-/// The whole command, with the flags of every workload.
+impl Measuring {
+    fn named(name: &str) -> Option<&'static Self> {
+        MEASURING.iter().find(|measuring| measuring.command.word() == name)
+    }
+}
+
+/// The whole command line, for completions, manual pages and help.
 pub fn command(app: &App) -> clap::Command {
+    build(app, &|_| true)
+}
+
+/// The command line for some arguments. Building the flags of every workload is most of the work of a short command, so
+/// commands and workloads that the arguments do not name get none: clap neither parses nor suggests those flags.
+fn command_for(app: &App, arguments: &[OsString]) -> clap::Command {
+    build(app, &|name| arguments.iter().any(|argument| argument == OsStr::new(name)))
+}
+
+fn build(app: &App, has_flags: &dyn Fn(&str) -> bool) -> clap::Command {
     use clap::CommandFactory;
     let listed = list::Names::of(app);
     let plain = Cli::command()
         .mut_subcommand("list", |list| list.mut_arg("workload", |workload| workload.value_parser(listed)));
-    MEASURING.iter().fold(plain, |command, measuring| command.subcommand(measuring.command(app)))
+    MEASURING.iter().fold(plain, |command, measuring| command.subcommand(measuring.command(app, has_flags)))
 }
 
 impl Measuring {
-    fn command(&self, app: &App) -> clap::Command {
-        // The flags come first: their groups have descriptions of their own.
-        let command = PlaceArgs::augment_args(RunArgs::augment_args(clap::Command::new(self.command.word())));
-        let command = match self.command {
-            Command::Bench => BenchArgs::augment_args(command),
-            Command::Warmup => WarmupArgs::augment_args(command),
-            Command::Profile => command,
-        };
+    fn command(&self, app: &App, has_flags: &dyn Fn(&str) -> bool) -> clap::Command {
+        let name = self.command.word();
+        // Before `about`: groups of flags set descriptions of their own.
+        let command = if has_flags(name) { self.flags(app) } else { clap::Command::new(name) };
         let command = command
             .about(self.about)
             .long_about(self.long_about)
@@ -173,24 +185,36 @@ impl Measuring {
             .subcommand_help_heading("Workloads")
             .disable_help_subcommand(true)
             .arg_required_else_help(true);
+        if !has_flags(name) {
+            return command;
+        }
+        app.registry.workloads.iter().enumerate().fold(command, |command, (at, workload)| {
+            let inner = clap::Command::new(workload.name()).about(workload.about()).display_order(at);
+            let has_flags = has_flags(workload.name());
+            command.subcommand(if has_flags { self.add_axes(app, &**workload, inner) } else { inner })
+        })
+    }
+
+    /// The command with the flags of all workloads.
+    fn flags(&self, app: &App) -> clap::Command {
+        let command = PlaceArgs::augment_args(RunArgs::augment_args(clap::Command::new(self.command.word())));
+        let command = match self.command {
+            Command::Bench => BenchArgs::augment_args(command),
+            Command::Warmup => WarmupArgs::augment_args(command),
+            Command::Profile => command,
+        };
         let command = if self.command == Command::Profile { command } else { command.arg(output()) };
-        // A plan may name the workload, so the flags of single workloads are read here too. Only the workload's help shows
-        // them.
+        // With a plan that names the workload, its own flags come here. Only the workload's help shows them.
         let mut extra: Vec<FlagSpec> = app.extras.iter().flat_map(|extras| extras.flags(self.command)).collect();
         extra.retain(|flag| flag.name != OUTPUT);
         extra.sort_by_key(|flag| flag.name);
         extra.dedup_by_key(|flag| flag.name);
-        let command = command.args(extra.iter().map(|flag| extra_flag(flag).hide(true)));
-        let workloads = app.registry.workloads.iter().enumerate();
-        workloads.fold(command, |command, (at, workload)| {
-            command.subcommand(self.of_workload(app, &**workload).display_order(at))
-        })
+        command.args(extra.iter().map(|flag| extra_flag(flag).hide(true)))
     }
 
-    fn of_workload(&self, app: &App, workload: &dyn Workload) -> clap::Command {
+    fn add_axes(&self, app: &App, workload: &dyn Workload, command: clap::Command) -> clap::Command {
         let (axes, aliases) = (workload.axes(), workload.aliases());
-        let example = example(self.command.word(), workload.name(), &axes);
-        let command = clap::Command::new(workload.name()).about(workload.about()).after_help(example);
+        let command = command.after_help(example(self.command.word(), workload.name(), &axes));
         let flags = axes.iter().enumerate().map(|(at, axis)| flag(axis, &aliases).display_order(at));
         let others = aliases.iter().filter(|alias| alias.is_flag()).map(other_flag);
         let own = app.extras(workload.name()).flags(self.command);
@@ -220,7 +244,7 @@ fn flag(axis: &AxisSpec, aliases: &[Alias]) -> Arg {
     let also = if others.is_empty() { String::new() } else { format!(" [also: {}]", others.join(", ")) };
     let default = if default.is_empty() { String::new() } else { format!(" [default: {}]", default.join(",")) };
     let values = match axis.kind {
-        // Any name, or any number that a user may think of.
+        // Not worth a word in the help: any name, or any number.
         ValueKind::Name | ValueKind::Text(_) => String::new(),
         ValueKind::Int { most, .. } if most >= i64::from(u32::MAX) => String::new(),
         kind => format!(": {}", kind.words()),
@@ -228,7 +252,7 @@ fn flag(axis: &AxisSpec, aliases: &[Alias]) -> Arg {
     valued(axis.name, axis.kind).help_heading("Axes").help(format!("{}{values}{default}{also}", axis.about))
 }
 
-/// Another name of an axis; the help shows it with the axis.
+/// An alias of an axis; the help lists it with the axis.
 fn other_flag(alias: &Alias) -> Arg {
     let kind = if matches!(alias.target, AliasTarget::Switch { .. }) { ValueKind::Switch } else { ValueKind::Name };
     valued(alias.name, kind).hide(true)
@@ -255,7 +279,7 @@ fn example(command: &str, workload: &str, axes: &[AxisSpec]) -> String {
     format!("Example:\n  laptime {command} {workload}{values}{forms}")
 }
 
-/// What `laptime` prints by itself: the seven commands to start with.
+/// Printed by `laptime` without arguments.
 const OVERVIEW: &str = "\
 Profile and benchmark transformer pipelines.
 
@@ -273,7 +297,7 @@ Set up
 New here? Run `laptime tour`. All commands: `laptime help all`. One command: `laptime help COMMAND`.
 ";
 
-/// The overview, without the command that is missing on this system.
+/// The overview without `record`, which other systems lack.
 fn overview() -> String {
     let exists = |line: &&str| cfg!(target_os = "linux") || !line.trim_start().starts_with("record ");
     OVERVIEW.split_inclusive('\n').filter(exists).collect()
@@ -298,7 +322,7 @@ fn help(app: &App, words: &[OsString]) -> Option<u8> {
 
 /// Reads the arguments, runs the command and prints errors. Returns the exit status.
 pub fn run(app: &App, arguments: impl Iterator<Item = OsString>) -> u8 {
-    if let Some(clash) = clash(app) {
+    if let Some(clash) = app.is_extended.then(|| clash(app)).flatten() {
         failure::print(&clash, &mut screen::stderr());
         return 2;
     }
@@ -306,7 +330,7 @@ pub fn run(app: &App, arguments: impl Iterator<Item = OsString>) -> u8 {
     if let Some(helped) = help(app, &arguments) {
         return helped;
     }
-    let matches = match command(app).try_get_matches_from(&arguments) {
+    let matches = match command_for(app, &arguments).try_get_matches_from(&arguments) {
         Ok(matches) => matches,
         Err(error) => return refuse(app, &shown(app, &arguments, error)),
     };
@@ -318,12 +342,14 @@ pub fn run(app: &App, arguments: impl Iterator<Item = OsString>) -> u8 {
         Ok(Status::BadNews) => 1,
         Ok(Status::Exit(code)) => code,
         Err(error) if failure::is_closed_pipe(&error) => 0,
-        // The flags behind `--experiment` and the like are arguments too: their help is no error.
-        Err(error) if error.is::<clap::Error>() => error.downcast_ref().map_or(2, |error| refuse(app, error)),
-        Err(error) => {
-            failure::print(&error, &mut screen::stderr());
-            2
-        }
+        Err(error) => match error.downcast_ref::<clap::Error>() {
+            // `--experiment --help` and the like: arguments inside of arguments, whose help is not an error.
+            Some(error) => refuse(app, error),
+            None => {
+                failure::print(&error, &mut screen::stderr());
+                2
+            }
+        },
     }
 }
 
@@ -333,35 +359,29 @@ pub fn try_run(
     arguments: impl Iterator<Item = OsString>,
     out: &mut dyn std::io::Write,
 ) -> anyhow::Result<Status> {
-    run_matched(app, &command(app).try_get_matches_from(dashed(arguments))?, out)
+    let arguments = dashed(arguments);
+    run_matched(app, &command_for(app, &arguments).try_get_matches_from(&arguments)?, out)
 }
 
 fn run_matched(app: &App, matches: &clap::ArgMatches, out: &mut dyn std::io::Write) -> anyhow::Result<Status> {
-    match matches.subcommand() {
-        Some((name, matches)) if MEASURING.iter().any(|measuring| measuring.command.word() == name) => {
-            measure(app, name, matches, out)
+    match matches.subcommand().and_then(|(name, matches)| Some((Measuring::named(name)?, matches))) {
+        Some((measuring, matches)) => {
+            (measuring.run)(app, &Request::from_matches(matches, app, measuring.command)?, out)
         }
-        _ => run_plain(app, &Cli::from_arg_matches(matches)?.command, out),
+        None => run_plain(app, &Cli::from_arg_matches(matches)?.command, out),
     }
-}
-
-fn measure(app: &App, name: &str, matches: &clap::ArgMatches, out: &mut dyn std::io::Write) -> anyhow::Result<Status> {
-    let Some(measuring) = MEASURING.iter().find(|measuring| measuring.command.word() == name) else {
-        return Ok(Status::Done);
-    };
-    (measuring.run)(app, &Request::from_matches(matches, app, measuring.command)?, out)
 }
 
 /// Reads words as the arguments of `bench`.
 pub fn read_bench(app: &App, words: Vec<String>) -> anyhow::Result<Request> {
-    let words = ["laptime", "bench"].into_iter().map(str::to_owned).chain(words).map(OsString::from);
+    let words = dashed(["laptime", "bench"].into_iter().map(str::to_owned).chain(words).map(OsString::from));
     let known = |error: clap::Error| about_workload(app, &error).unwrap_or_else(|| error.into());
-    let matches = command(app).try_get_matches_from(dashed(words)).map_err(known)?;
+    let matches = command_for(app, &words).try_get_matches_from(&words).map_err(known)?;
     let (_, matches) = matches.subcommand().ok_or_else(|| anyhow::anyhow!("no workload given"))?;
     Ok(Request::from_matches(matches, app, Command::Bench)?)
 }
 
-/// The error for arguments with control characters, created again from their visible form: clap prints them unchanged.
+/// Parses arguments with control characters again in their visible form, since clap prints them as they are.
 fn shown(app: &App, arguments: &[OsString], error: clap::Error) -> clap::Error {
     let visible = |argument: &OsString| laptime_report::visible(&argument.to_string_lossy()).into_owned().into();
     let visible: Vec<OsString> = arguments.iter().map(visible).collect();
@@ -369,7 +389,7 @@ fn shown(app: &App, arguments: &[OsString], error: clap::Error) -> clap::Error {
         return error;
     }
     let unreadable = || clap::Error::raw(error.kind(), "an argument contains control characters\n");
-    command(app).try_get_matches_from(visible).err().unwrap_or_else(unreadable)
+    command_for(app, &visible).try_get_matches_from(visible).err().unwrap_or_else(unreadable)
 }
 
 /// Prints what is wrong with the arguments; unknown workloads and axes get our own error.
@@ -389,9 +409,8 @@ fn about_workload(app: &App, error: &clap::Error) -> Option<anyhow::Error> {
         _ => None,
     };
     let usage = error.get(ContextKind::Usage).map(ToString::to_string).unwrap_or_default();
-    // Behind the name of the program, whatever it is.
-    let is_measuring = |word: &&str| MEASURING.iter().any(|measuring| measuring.command.word() == *word);
-    let mut words = usage.split_whitespace().skip_while(|word| !is_measuring(word));
+    // The words before the command are the name of the program.
+    let mut words = usage.split_whitespace().skip_while(|word| Measuring::named(word).is_none());
     let command = words.next()?;
     match error.kind() {
         ErrorKind::InvalidSubcommand => {
@@ -412,28 +431,18 @@ fn about_workload(app: &App, error: &clap::Error) -> Option<anyhow::Error> {
     }
 }
 
-/// Flags of single commands.
-const OWN_FLAGS: [&str; 5] = ["help", "resume", "fit", "warmups", OUTPUT];
-
-/// The names of flags that no axis may have.
-fn taken_flags(app: &App) -> Vec<&'static str> {
-    let commands = MEASURING.iter().map(|measuring| measuring.command);
-    let specs = commands.flat_map(|command| app.extras.iter().flat_map(move |extras| extras.flags(command)));
-    OWN_FLAGS.into_iter().chain(specs.flat_map(|flag| [flag.name].into_iter().chain(flag.alias))).collect()
-}
-
-/// A workload or axis that has the name of something else.
+/// Finds two workloads of the same name, or an axis with the name of a flag.
 fn clash(app: &App) -> Option<anyhow::Error> {
-    let (workloads, own_flags) = (&app.registry.workloads, taken_flags(app));
+    let workloads = &app.registry.workloads;
+    let commands: Vec<clap::Command> = MEASURING.iter().map(|measuring| measuring.flags(app)).collect();
+    let arguments = || commands.iter().flat_map(clap::Command::get_arguments);
     for (at, workload) in workloads.iter().enumerate() {
         if workloads[..at].iter().any(|earlier| earlier.name() == workload.name()) {
             return Some(anyhow::anyhow!("two workloads are named `{}`", workload.name()));
         }
-        let flags = PlaceArgs::augment_args(RunArgs::augment_args(clap::Command::new("")));
-        let flags = slurm::SlurmArgs::augment_args(flags);
         let taken = |axis: &&str| {
             let name = axis.replace('_', "-");
-            own_flags.contains(&name.as_str()) || flags.get_arguments().any(|flag| flag.get_long() == Some(&name))
+            name == "help" || arguments().flat_map(names_of).any(|taken| taken == name)
         };
         if let Some(axis) = crate::request::flags(&**workload).into_iter().find(taken) {
             let workload = workload.name();
@@ -441,6 +450,10 @@ fn clash(app: &App) -> Option<anyhow::Error> {
         }
     }
     None
+}
+
+fn names_of(flag: &Arg) -> impl Iterator<Item = &str> {
+    flag.get_long().into_iter().chain(flag.get_all_aliases().unwrap_or_default())
 }
 
 /// Accepts underscores for dashes in the names of flags.
@@ -474,7 +487,41 @@ mod tests {
 
     #[test]
     fn the_flags_are_consistent() {
-        command(&App::new(Vec::new(), Vec::new())).debug_assert();
+        let app = App::new(Vec::new(), Vec::new());
+        command(&app).debug_assert();
+        assert!(clash(&app).is_none(), "{:?}", clash(&app));
+    }
+
+    #[test]
+    fn a_command_line_with_the_flags_of_what_is_named_has_the_help_and_errors_of_the_whole_one() {
+        let app = App::new(Vec::new(), Vec::new());
+        let shown = |command: clap::Command, words: &[OsString]| match command.try_get_matches_from(words) {
+            Err(error) => error.render().to_string(),
+            Ok(_) => panic!("{words:?} were accepted"),
+        };
+        let mut lines: Vec<String> =
+            ["--help", "-h", "--version", "benhc", "bench", "bench matmull --size 3", "--size 3"]
+                .into_iter()
+                .chain([
+                    "bench --siez 3 matmul",
+                    "bench --size 3 matmul",
+                    "bench --wamrup 3",
+                    "stages --bench",
+                    "gaps -x",
+                ])
+                .map(str::to_owned)
+                .collect();
+        for name in MEASURING.iter().map(|measuring| measuring.command.word()) {
+            lines.push(format!("{name} --help"));
+            for workload in &app.registry.workloads {
+                let workload = workload.name();
+                lines.extend(["--help", "-h", "--szie 3"].map(|flag| format!("{name} {workload} {flag}")));
+            }
+        }
+        for line in lines {
+            let words: Vec<OsString> = std::iter::once("laptime").chain(line.split(' ')).map(Into::into).collect();
+            assert_eq!(shown(command_for(&app, &words), &words), shown(command(&app), &words), "{line}");
+        }
     }
 
     #[test]

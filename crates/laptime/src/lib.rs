@@ -1,4 +1,4 @@
-//! The command line, as a library: a program of your own gets every command for its own workloads.
+//! The command line as a library: your program gets every command for its own workloads.
 //!
 //! ```no_run
 //! use std::process::ExitCode;
@@ -8,17 +8,16 @@
 //! # fn sorting() -> Box<dyn Workload> { todo!() }
 //!
 //! #[global_allocator]
-//! static HEAP: laptime::CountingHeap = laptime::CountingHeap; // for peak memory; may be left out
+//! static HEAP: laptime::CountingHeap = laptime::CountingHeap; // optional, for peak memory
 //!
 //! fn main() -> ExitCode {
 //!     laptime::main_with(vec![sorting()])
 //! }
 //! ```
 //!
-//! A function is timed by [`benchmark`], without a command line; `examples/course_benchmark` uses it.
-//!
-//! `laptime list`, `bench`, `profile`, `warmup` and `ab` of that program then know its workloads beside the built-in
-//! ones. `examples/custom_workload` is such a program.
+//! `list`, `bench`, `profile`, `warmup` and `ab` of that program then know your workloads as well as the built-in ones;
+//! see `examples/custom_workload`. [`benchmark`] times a function without a command line; see
+//! `examples/course_benchmark`.
 
 mod app;
 mod benchmark;
@@ -40,25 +39,24 @@ pub use laptime_pipelines::{CountingHeap, extras};
 use crate::app::App;
 use crate::input::{choice, near, request, run_input, source_files, trace_input};
 use crate::output::{absent, failure, http, progress, screen};
-use crate::run::{estimate, fresh_process, keeper, kept_peaks, moment, run_folder, session, shell, stdout_guard};
+use crate::run::{estimate, fresh_process, keeper, kept_peaks, run_folder, session, shell, stdout_guard};
 
 /// The exit status of an error.
-const COULD_NOT: u8 = 2;
+const ERROR: u8 = 2;
 
 /// Runs the command line with your workloads in addition to the built-in ones, and returns the exit status.
 ///
-/// Call this first in `main`: fresh processes that a command starts are the same program, and this is where they find
-/// out.
+/// Call this first in `main`: commands start this program again as a worker process, which is detected here.
 pub fn main_with(workloads: Vec<Box<dyn Workload>>) -> ExitCode {
     main_with_extras(workloads, Vec::new())
 }
 
-/// The same, with what your workloads add to the commands: flags, checks, files and summaries.
+/// Like [`main_with`], with [`Extras`] of your workloads: flags, checks, files and summaries.
 pub fn main_with_extras(workloads: Vec<Box<dyn Workload>>, extras: Vec<Box<dyn Extras>>) -> ExitCode {
     ExitCode::from(run(workloads, extras))
 }
 
-/// Runs the command line as a module of an interpreter, and returns the exit status.
+/// Runs the command line inside an interpreter, and returns the exit status.
 pub fn main_of_module(launch: Launch) -> u8 {
     launch.set();
     run(Vec::new(), Vec::new())
@@ -66,17 +64,17 @@ pub fn main_of_module(launch: Launch) -> u8 {
 
 fn run(workloads: Vec<Box<dyn Workload>>, extras: Vec<Box<dyn Extras>>) -> u8 {
     std::panic::set_hook(Box::new(|panic| {
-        // The panic of a workload is the outcome of its case.
+        // A panic of a workload is reported as the outcome of its case.
         if !laptime_bench::is_measuring() {
             failure::print_panic(panic, &mut screen::stderr());
         }
     }));
     // The hook has printed it.
-    std::panic::catch_unwind(AssertUnwindSafe(|| run_program(workloads, extras))).unwrap_or(COULD_NOT)
+    std::panic::catch_unwind(AssertUnwindSafe(|| run_program(workloads, extras))).unwrap_or(ERROR)
 }
 
 fn run_program(workloads: Vec<Box<dyn Workload>>, extras: Vec<Box<dyn Extras>>) -> u8 {
-    let status = if laptime_bench::is_fresh_process() { laptime_bench::OUT_OF_MEMORY_STATUS } else { COULD_NOT };
+    let status = if laptime_bench::is_fresh_process() { laptime_bench::OUT_OF_MEMORY_STATUS } else { ERROR };
     laptime_pipelines::heap::exit_when_out_of_memory(status);
     let app = App::new(workloads, extras);
     if let Some(served) = laptime_bench::status_if_requested(&app.registry) {

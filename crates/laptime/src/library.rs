@@ -1,7 +1,7 @@
-//! The commands as functions, for bindings of other languages: the words of a command line in, tables out.
+//! The commands as functions, for bindings of other languages: command line arguments in, tables out.
 //!
-//! A command reads its traces and writes its tables through `output`. While [`ask`] runs one, the traces come from
-//! memory and the tables go to the caller; nothing is printed.
+//! Commands read traces and write tables through `output`. While [`ask`] runs one, traces come from memory, tables go
+//! to the caller, and nothing is printed.
 
 use std::path::{Path, PathBuf};
 use std::{cell::RefCell, ffi::OsString, fmt, sync::Arc};
@@ -14,24 +14,24 @@ use crate::{app::App, cli, failure, run_input, trace_input};
 #[cfg(target_os = "linux")]
 pub use crate::commands::record::in_process;
 
-/// Traces in memory, by the paths that commands name them with.
+/// Traces in memory, by the path that the arguments use for them.
 pub type Traces = Vec<(PathBuf, Arc<Trace>)>;
 
-/// What a command answered.
+/// The output of a command.
 #[derive(Debug, Default)]
 pub struct Answer {
-    /// The tables that it would have printed.
+    /// The tables.
     pub tables: Vec<Table>,
-    /// What it would have printed on standard error: warnings and progress.
+    /// Lines of standard error: warnings and progress.
     pub messages: Vec<String>,
-    /// What it would have printed besides tables.
+    /// Standard output other than tables.
     pub text: String,
 }
 
 /// Why a command failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// What failed, with its causes.
+    /// The error and its causes.
     pub message: String,
     /// What to do.
     pub hint: Option<String>,
@@ -68,7 +68,7 @@ thread_local! {
     static ASKED: RefCell<Option<Asked>> = const { RefCell::new(None) };
 }
 
-/// Ends a question, even by a panic.
+/// Clears the thread's question, also on a panic.
 struct End;
 
 impl Drop for End {
@@ -77,7 +77,7 @@ impl Drop for End {
     }
 }
 
-/// Runs a command, given as the words after `laptime`. Paths in `traces` are not read again.
+/// Runs a command, given by the arguments after `laptime`. Paths in `traces` are not read from disk.
 pub fn ask(words: &[OsString], traces: Traces) -> Result<Answer, Failure> {
     ASKED.set(Some(Asked { traces, answer: Answer::default() }));
     let _end = End;
@@ -99,7 +99,7 @@ pub fn read_trace(path: &Path) -> Result<Trace, Failure> {
     read().map_err(Failure::from)
 }
 
-/// The cases of a benchmark run: its folder, or a file of it.
+/// The cases of a benchmark run, given by its folder or a file in it.
 pub fn cases(path: &Path) -> Result<Table, Failure> {
     let read = run_input::read(&App::new(Vec::new(), Vec::new()), &[path.to_owned()])?;
     let results: Vec<CaseResult> = read.iter().flat_map(|run| run.results.iter().cloned()).collect();
@@ -109,7 +109,7 @@ pub fn cases(path: &Path) -> Result<Table, Failure> {
     Ok(laptime_report::tables::cases(&answer, &doubts.unwrap_or_default()))
 }
 
-/// The trace in memory that a path names.
+/// The trace in memory for a path.
 pub(crate) fn given(path: &Path) -> Option<Arc<Trace>> {
     ASKED.with_borrow(|asked| {
         let (_, trace) = asked.as_ref()?.traces.iter().find(|(known, _)| known == path)?;
@@ -117,12 +117,12 @@ pub(crate) fn given(path: &Path) -> Option<Arc<Trace>> {
     })
 }
 
-/// Hands a table to the caller of [`ask`]; false if there is none.
+/// Passes a table to the caller of [`ask`]; false outside of [`ask`].
 pub(crate) fn take_table(table: &Table) -> bool {
     with_answer(|answer| answer.tables.push(table.clone()))
 }
 
-/// Hands a message to the caller of [`ask`]; false if there is none.
+/// Passes a message to the caller of [`ask`]; false outside of [`ask`].
 pub(crate) fn take_message(line: &str) -> bool {
     with_answer(|answer| answer.messages.push(line.to_owned()))
 }
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trace_in_memory_is_asked_like_a_file() {
+    fn a_trace_in_memory_is_read_like_a_file() {
         let traces = || vec![(PathBuf::from("nowhere.pftrace"), trace())];
         let answer = ask(&words(&["stages", "nowhere.pftrace", "--format", "json"]), traces()).unwrap();
         assert_eq!(
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_has_its_causes_and_its_hint() {
+    fn a_failure_has_its_causes_and_a_hint() {
         let failed = ask(&words(&["stages", "nowhere.pftrace"]), Vec::new()).unwrap_err();
         assert!(failed.message.starts_with("cannot read trace `nowhere.pftrace`"), "{failed}");
         assert!(failed.hint.is_some_and(|hint| hint.starts_with("check the path")));

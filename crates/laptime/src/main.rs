@@ -1,4 +1,4 @@
-//! The program. Everything is in the library, so that other programs can use it with their own workloads.
+//! The `laptime` program. Everything is in the library, for other programs with workloads of their own.
 
 use std::process::ExitCode;
 

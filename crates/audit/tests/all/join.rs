@@ -26,7 +26,7 @@ fn recorded(file: &str, line: u32, function: Option<&str>, method: Option<&str>,
         function: function.map(str::to_owned),
         method: method.map(str::to_owned),
         call: "cudaStreamSynchronize".to_owned(),
-        seen: Seen { count, total: Some(10 * count), a_lap: Some(1.0), told_at: None },
+        seen: Seen { count, total: Some(10 * count), a_lap: Some(1.0), reported_at: None },
     }
 }
 
@@ -37,7 +37,7 @@ fn seen(answer: &Answer) -> Vec<(u32, u64, Option<u32>)> {
         .iter()
         .map(|placed| {
             let seen = placed.seen.clone().unwrap_or_default();
-            (placed.site.line, seen.count, seen.told_at)
+            (placed.site.line, seen.count, seen.reported_at)
         })
         .collect();
     seen.sort_unstable();

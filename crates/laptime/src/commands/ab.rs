@@ -15,7 +15,6 @@ use crate::{
     commands::page,
     failure::{Hinted, refusal, refuse},
     fresh_process,
-    moment::Moment,
     progress::Progress,
     run_folder,
     session::command_line,
@@ -61,16 +60,15 @@ pub struct Args {
     format: FormatArgs,
 }
 
-/// Processes of a workload: ten find a 5 % slowdown where processes differ by less than 2 %.
+/// Default processes per workload: ten detect a 5 % slowdown if processes differ by less than 2 %.
 const WORKLOAD_RUNS: u32 = 10;
 
-/// Processes of a command, each of which is one iteration.
+/// Default processes per command; each is one iteration.
 const COMMAND_RUNS: u32 = 20;
 
-/// The default measuring time per process.
+/// Default measuring time per process.
 const SECONDS: f64 = 2.0;
 
-/// Runs the command.
 pub fn run(app: &App, args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
     let variants = [Variant::read(app, "a", &args.a, args)?, Variant::read(app, "b", &args.b, args)?];
     let is_command = variants.iter().any(|variant| matches!(variant.kind, Kind::Command));
@@ -78,19 +76,19 @@ pub fn run(app: &App, args: &Args, out: &mut dyn Write) -> anyhow::Result<Status
     if app.environment().build.is_unoptimised() && !is_command {
         warn("this is a debug build, so its times are not meaningful; build with `--release`");
     }
-    let folder = run_folder::make(args.out.as_deref(), "ab", Moment::now())?;
+    let folder = run_folder::make(args.out.as_deref(), "ab")?;
     app.listen_for_interrupts();
     let run = describe(app, &variants, runs);
     run.write(&folder)?;
-    let mut taker = Taker::new(app, &folder, &run, args)?;
-    taker.warm_up(&variants)?;
+    let mut runner = Runner::new(app, &folder, &run, args)?;
+    runner.warm_up(&variants)?;
     if app.interrupt.is_requested() {
         return refuse("interrupted before the first pair", "run it again");
     }
-    taker.iteration_pairs(&variants, runs, args.seed)?;
-    let [a, b] = taker.iterations;
+    runner.run_pairs(&variants, runs, args.seed)?;
+    let [a, b] = runner.iterations;
     let pairs = a.len().min(b.len());
-    drop(taker.progress);
+    drop(runner.progress);
     if pairs == 0 {
         return refuse("interrupted before the first pair was complete", "run it again");
     }
@@ -106,7 +104,6 @@ pub fn run(app: &App, args: &Args, out: &mut dyn Write) -> anyhow::Result<Status
     Ok(if answer.comparison.judged.verdict == Verdict::Slower { Status::BadNews } else { Status::Done })
 }
 
-/// One side.
 struct Variant {
     label: &'static str,
     text: String,
@@ -132,7 +129,7 @@ impl Variant {
     }
 }
 
-/// The job of a workload and its flags, as `bench` reads them.
+/// Parses a workload and its flags as `bench` does.
 fn job(app: &App, label: &str, words: Vec<String>, timeout: Option<Seconds>) -> anyhow::Result<Job> {
     let wrong = |error: anyhow::Error| error.context(format!("variant `{label}` cannot be used"));
     let request = cli::read_bench(app, words).map_err(wrong)?;
@@ -167,7 +164,7 @@ fn describe(app: &App, variants: &[Variant; 2], runs: u32) -> Run {
     Run {
         schema: SCHEMA,
         command: command_line(),
-        started: Moment::now().record(),
+        started: run_folder::timestamp(),
         workload: "ab".to_owned(),
         device,
         axes: vec![AxisValues { axis: "variant".to_owned(), values }],
@@ -179,19 +176,19 @@ fn describe(app: &App, variants: &[Variant; 2], runs: u32) -> Run {
     }
 }
 
-/// Measures both variants alternately and saves the times.
-struct Taker<'a> {
+/// Measures both variants, interleaved, and saves the results.
+struct Runner<'a> {
     app: &'a App,
     environment: String,
     writer: ResultsWriter,
     progress: Progress,
     runs: u32,
     timeout: Option<Seconds>,
-    /// The iterations of each process of each variant.
+    /// The iterations of each process, per variant.
     iterations: [Vec<Vec<f64>>; 2],
 }
 
-impl<'a> Taker<'a> {
+impl<'a> Runner<'a> {
     fn new(app: &'a App, folder: &Path, run: &Run, args: &Args) -> anyhow::Result<Self> {
         let writer = ResultsWriter::open(folder)?;
         let runs = run.settings.runs;
@@ -201,7 +198,7 @@ impl<'a> Taker<'a> {
         Ok(Self { app, environment, writer, progress, runs, timeout, iterations })
     }
 
-    /// Runs each command once, so that files are in memory; fresh processes of a workload warm up by themselves.
+    /// Runs each command once, to fill the page cache. Processes of a workload do their own warm-up.
     fn warm_up(&mut self, variants: &[Variant; 2]) -> anyhow::Result<()> {
         for variant in variants.iter().filter(|variant| matches!(variant.kind, Kind::Command)) {
             run_command(variant, self.timeout, &self.app.interrupt)?;
@@ -209,25 +206,25 @@ impl<'a> Taker<'a> {
         Ok(())
     }
 
-    /// Measures pairs, each in its own random order.
-    fn iteration_pairs(&mut self, variants: &[Variant; 2], runs: u32, seed: u64) -> anyhow::Result<()> {
+    /// Measures pairs of processes, each pair in random order.
+    fn run_pairs(&mut self, variants: &[Variant; 2], runs: u32, seed: u64) -> anyhow::Result<()> {
         for (pair, first) in (0..runs).zip(orders(runs, seed)) {
             for side in [first, 1 - first] {
                 if self.app.interrupt.is_requested() {
                     return Ok(());
                 }
-                self.take(&variants[side], side, pair)?;
+                self.measure(&variants[side], side, pair)?;
             }
         }
         Ok(())
     }
 
-    fn take(&mut self, variant: &Variant, side: usize, pair: u32) -> anyhow::Result<()> {
+    fn measure(&mut self, variant: &Variant, side: usize, pair: u32) -> anyhow::Result<()> {
         let label = Case::new(vec![("variant".to_owned(), variant.label.into())]);
         self.progress.begin(&label, pair, self.runs);
         let result = match &variant.kind {
-            Kind::Workload(job) => self.take_workload(job, variant.label, pair)?,
-            Kind::Command => self.take_command(variant, pair)?,
+            Kind::Workload(job) => self.measure_workload(job, variant.label, pair)?,
+            Kind::Command => self.measure_command(variant, pair)?,
         };
         let Some(result) = result else { return Ok(()) };
         self.writer.append(&result)?;
@@ -237,21 +234,21 @@ impl<'a> Taker<'a> {
         Ok(())
     }
 
-    fn take_workload(&self, job: &Job, label: &str, pair: u32) -> anyhow::Result<Option<CaseResult>> {
+    fn measure_workload(&self, job: &Job, label: &str, pair: u32) -> anyhow::Result<Option<CaseResult>> {
         let result = fresh_process::measure(self.app, &Job { run: pair, ..job.clone() })?;
         Ok(result.map(|result| CaseResult { case: with_variant(&result.case, label), ..result }))
     }
 
-    fn take_command(&self, variant: &Variant, pair: u32) -> anyhow::Result<Option<CaseResult>> {
-        let Some(taken) = run_command(variant, self.timeout, &self.app.interrupt)? else { return Ok(None) };
-        let measured = Measured { wall_ns: vec![taken], stopped: StopReason::Iterations(1), ..Measured::default() };
+    fn measure_command(&self, variant: &Variant, pair: u32) -> anyhow::Result<Option<CaseResult>> {
+        let Some(nanos) = run_command(variant, self.timeout, &self.app.interrupt)? else { return Ok(None) };
+        let measured = Measured { wall_ns: vec![nanos], stopped: StopReason::Iterations(1), ..Measured::default() };
         let case = Case::new(vec![("command".to_owned(), variant.text.as_str().into())]);
         let case = with_variant(&case, variant.label);
         Ok(Some(CaseResult::new("command", "host", case, pair, &self.environment, Outcome::Measured(measured))))
     }
 }
 
-/// Which side is first in each pair: each side in half of the pairs, in random order.
+/// Which side is first in each pair. Each side is first in half of the pairs.
 fn orders(runs: u32, seed: u64) -> Vec<usize> {
     let mut rng = Rng::new(seed);
     let odd = rng.below(2);
@@ -277,13 +274,13 @@ fn not_measured(variant: &Variant, outcome: &Outcome) -> anyhow::Error {
     refusal(reason, format!("try it alone: `laptime bench {}`", variant.text))
 }
 
-/// Runs a command in a shell; returns its time in nanoseconds, none if the user interrupted it.
+/// Runs a command in a shell. Returns its time in nanoseconds; none if the user interrupted it.
 fn run_command(variant: &Variant, limit: Option<Seconds>, interrupt: &Interrupt) -> anyhow::Result<Option<u64>> {
     let ended = shell::run(&variant.text, limit.map(|limit| Duration::from_nanos(limit.nanos())), interrupt)?;
     let error = match (ended, limit) {
-        (Ended::Well(nanos), _) => return Ok(Some(nanos)),
+        (Ended::Success(nanos), _) => return Ok(Some(nanos)),
         (Ended::Interrupted, _) => return Ok(None),
-        (Ended::Badly(status, last), _) => {
+        (Ended::Failure(status, last), _) => {
             let last = last.unwrap_or_else(|| "it wrote nothing to standard error".to_owned());
             anyhow::anyhow!("{last}").context(format!("variant `{}` failed ({status})", variant.label))
         }
@@ -305,7 +302,7 @@ mod tests {
         for seed in 0..20 {
             let orders = orders(20, seed);
             assert_eq!(orders.iter().filter(|&&first| first == 0).count(), 10, "{seed}");
-            assert!(orders.windows(2).any(|pair| pair[0] == pair[1]), "not simply in turns");
+            assert!(orders.windows(2).any(|pair| pair[0] == pair[1]), "they do not simply alternate");
         }
     }
 }

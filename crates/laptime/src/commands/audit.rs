@@ -1,4 +1,4 @@
-//! `laptime audit syncs`: calls in source code that make the host wait for a device.
+//! `laptime audit syncs`: finds calls in source code that force a GPU sync.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use crate::{
     source_files,
 };
 
-/// The rules file that is read if a path contains it.
+/// Read if one of the paths contains it.
 const RULES_FILE: &str = "laptime-audit.toml";
 
 /// Find calls that force a GPU sync, in Rust and Python source
@@ -80,7 +80,6 @@ struct SyncsArgs {
     output: OutputArgs,
 }
 
-/// Runs the command.
 pub fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
     let Question::Syncs(args) = &args.question;
     let rules_files = rules_files(args)?;
@@ -92,17 +91,17 @@ pub fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
     if let Some(recorded) = recorded {
         laptime_audit::join(&mut answer, recorded);
     }
-    warn_of_rest(args, &answer);
+    warn_about(args, &answer);
     args.output.write(&tables::audit(&answer, Listed { tests: args.tests, allowed: args.allowed }), out)?;
     Ok(if answer.is_kept() { Status::Done } else { Status::BadNews })
 }
 
-/// Warns about rules that match nothing and files that were partly read.
-fn warn_of_rest(args: &SyncsArgs, answer: &Answer) {
+/// Warns about rules that match nothing and files that were not completely parsed.
+fn warn_about(args: &SyncsArgs, answer: &Answer) {
     for allow in &answer.unused {
         warn(&format!("an `allow` rule matches no site: its reason is `{}`", allow.reason));
     }
-    if args.output.has_rows_alone() {
+    if args.output.has_rows_only() {
         for (path, problem) in &answer.unread {
             let line = problem.line.map_or_else(String::new, |line| format!(":{line}"));
             warn(&format!("`{path}{line}` was only partly read: {}", problem.reason));
@@ -143,7 +142,7 @@ fn rules(args: &SyncsArgs, files: &[RulesFile]) -> anyhow::Result<Rules> {
     Ok(rules)
 }
 
-/// The syncs of a run by their place in the source.
+/// The syncs of a run, by source line.
 fn recorded(args: &SyncsArgs, run: &Path) -> anyhow::Result<Vec<Recorded>> {
     let trace = args.output.read_quietly(run)?;
     let places =
@@ -159,6 +158,6 @@ fn recorded(args: &SyncsArgs, run: &Path) -> anyhow::Result<Vec<Recorded>> {
 
 fn of_place(place: WaitPlace) -> Recorded {
     let WaitPlace { file, line, function, method, call, count, total, a_lap } = place;
-    let seen = Seen { count, total: total.map(|total| total.0), a_lap, told_at: None };
+    let seen = Seen { count, total: total.map(|total| total.0), a_lap, reported_at: None };
     Recorded { file, line: u32::try_from(line).unwrap_or(u32::MAX), function, method, call, seen }
 }

@@ -1,8 +1,9 @@
-//! `laptime bench`: a workload over its axes.
+//! `laptime bench`: measures a workload over its axes.
 
 use std::path::{Path, PathBuf};
 use std::{io::Write, sync::Arc};
 
+use laptime_analyze::plural;
 use laptime_bench::{AxisValue, Case, CaseResult, Device, GivenSettings, Outcome, Settings, Timing};
 use laptime_report::{Cell, Column, Format, Table};
 
@@ -12,13 +13,11 @@ use crate::request::{OUTPUT, Order, Request};
 use crate::session::{Finished, Session};
 use crate::{app::App, cli::Status, failure::refuse, run_folder, screen};
 
-/// Runs the command.
 pub fn run(app: &App, request: &Request, out: &mut dyn Write) -> anyhow::Result<Status> {
     let is_data = app.extras.iter().any(|extras| extras.uses_standard_output(&request.flags));
     if is_data { run_to(app, request, &mut screen::stderr()) } else { run_to(app, request, out) }
 }
 
-/// Runs the command and prints the tables here.
 fn run_to(app: &App, request: &Request, out: &mut dyn Write) -> anyhow::Result<Status> {
     match &request.resume {
         Some(folder) if slurm::is_submitted(folder) => return slurm::resume(request, folder, out),
@@ -43,7 +42,7 @@ fn run_to(app: &App, request: &Request, out: &mut dyn Write) -> anyhow::Result<S
             if request.run.dry_run {
                 return show_cases(&order, &request.place.format, out);
             }
-            // Held until the run has it, so that it is opened once.
+            // Kept open until the run has it, so that it is opened only once.
             let _device = check_cases(app, &order)?;
             if let Some(axis) = &request.fit {
                 return fit::run(app, request, order, axis, out);
@@ -67,7 +66,7 @@ fn run_to(app: &App, request: &Request, out: &mut dyn Write) -> anyhow::Result<S
     end(&finished, &outside)
 }
 
-/// Refuses flags of Slurm where the run does not use it.
+/// Refuses flags of Slurm without `--slurm`.
 fn refuse_stray_flags(request: &Request) -> anyhow::Result<()> {
     if request.slurm.slurm {
         return refuse("the run to resume was not submitted to Slurm", "leave out `--slurm`");
@@ -76,7 +75,7 @@ fn refuse_stray_flags(request: &Request) -> anyhow::Result<()> {
     refuse(format!("`--{flag}` needs `--slurm`"), "add `--slurm` to submit the sweep as a job array")
 }
 
-/// Refuses cases that cannot run. Returns the device if it had to be opened for that.
+/// Refuses cases that cannot run. Returns the device if it was opened for that.
 fn check_cases(app: &App, order: &Order<'_>) -> anyhow::Result<Option<Arc<dyn Device>>> {
     let extras = app.extras(order.workload.name());
     if !extras.checks_cases() {
@@ -97,15 +96,14 @@ pub fn write_copy(table: &Table, path: &Path) -> anyhow::Result<()> {
 
 /// Suggests `--fit` if a case ran out of memory and the workload can predict memory.
 fn suggest_fit(app: &App, finished: &Finished) {
-    let lacks_memory = |result: &&CaseResult| matches!(result.outcome, Outcome::OutOfMemory { .. });
-    let ran_out = finished.results.iter().find(lacks_memory).is_some();
+    let ran_out = finished.results.iter().any(|result| matches!(result.outcome, Outcome::OutOfMemory { .. }));
     let axes = app.registry.workload(&finished.run.workload).map(fit::axes).unwrap_or_default();
     if let (true, Some(axis)) = (ran_out, axes.first()) {
         say(&format!("\nhint: `--fit {axis}` finds the largest value that fits"));
     }
 }
 
-/// Shows the cases; opens no device.
+/// Shows the cases without opening a device.
 pub fn show_cases(order: &Order<'_>, format: &FormatArgs, out: &mut dyn Write) -> anyhow::Result<Status> {
     show_settled(&order.plan.cases(), order.workload.name(), order.settings.runs, format, out)
 }
@@ -124,8 +122,8 @@ fn show_settled(
         table.push(case.values().map(|(_, value)| cell(value)).collect::<Vec<_>>());
     }
     let processes = if runs > 1 { format!(", each in {runs} fresh processes") } else { String::new() };
-    let plural = if cases.len() == 1 { "case" } else { "cases" };
-    table.note(format!("{} {plural} of `{workload}`{processes}; nothing was measured.", cases.len()));
+    let count = plural(cases.len(), "case", "cases");
+    table.note(format!("{count} of `{workload}`{processes}; nothing was measured."));
     write_to_screen(&table, format.format(), out)?;
     Ok(Status::Done)
 }
@@ -149,7 +147,7 @@ fn add_settings(table: &mut Table, settings: &Settings) {
     }
 }
 
-/// Shows what was measured.
+/// Shows the results.
 pub fn show(finished: &Finished, format: Format, out: &mut dyn Write) -> anyhow::Result<()> {
     let Finished { run, results, .. } = finished;
     let answer = laptime_analyze::cases(results, run.peaks.as_ref());
@@ -168,7 +166,7 @@ pub fn show(finished: &Finished, format: Format, out: &mut dyn Write) -> anyhow:
     if matches!(format, Format::Text | Format::Md) { show_lengths(results, format, out) } else { Ok(()) }
 }
 
-/// Shows scaling, crossovers and comparisons with text, for people only.
+/// Shows scaling, crossovers and comparisons with text.
 fn show_lengths(results: &[CaseResult], format: Format, out: &mut dyn Write) -> anyhow::Result<()> {
     let crossovers = laptime_report::tables::crossovers(&laptime_analyze::crossovers(results));
     let scaling = laptime_report::tables::scaling(&laptime_analyze::scaling(results));
@@ -184,7 +182,8 @@ fn show_lengths(results: &[CaseResult], format: Format, out: &mut dyn Write) -> 
 pub fn end(finished: &Finished, outside: &[PathBuf]) -> anyhow::Result<Status> {
     let folder = finished.folder.display();
     if finished.was_interrupted {
-        let reason = format!("interrupted after {} of {} cases", whole(finished), finished.expected);
+        let done = finished.results.iter().filter(|result| result.is_finished()).count();
+        let reason = format!("interrupted after {done} of {} cases", finished.expected);
         let hint = if finished.run.settings.cold {
             "finished measurements are saved; `laptime warmup` starts over".to_owned()
         } else {
@@ -196,8 +195,4 @@ pub fn end(finished: &Finished, outside: &[PathBuf]) -> anyhow::Result<Status> {
     run_folder::say_saved(&finished.folder, outside);
     let has_failed = finished.results.iter().any(|result| matches!(result.outcome, Outcome::Failed { .. }));
     Ok(if has_failed { Status::BadNews } else { Status::Done })
-}
-
-fn whole(finished: &Finished) -> usize {
-    finished.results.iter().filter(|result| result.is_finished()).count()
 }

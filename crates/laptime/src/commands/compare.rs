@@ -1,4 +1,4 @@
-//! `laptime compare`: two runs, case by case, with a verdict; or two traces, with what differs between them.
+//! `laptime compare`: two runs case by case, or two traces step by step.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -42,7 +42,6 @@ pub struct Args {
     output: OutputArgs,
 }
 
-/// Runs the command.
 pub fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
     match (is_trace(&args.a), is_trace(&args.b)) {
         (true, true) => {
@@ -62,7 +61,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
     }
 }
 
-/// Whether a path is a trace; everything else is read as a run.
+/// Whether a path is a trace rather than a run.
 fn is_trace(path: &Path) -> bool {
     if path == Path::new(STDIN) {
         return true;

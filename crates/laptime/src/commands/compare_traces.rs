@@ -1,4 +1,4 @@
-//! `laptime compare TRACE TRACE`: what makes one longer than the other.
+//! `laptime compare TRACE TRACE`: the steps that add up to the difference in time.
 
 use std::{io::Write, path::Path};
 
@@ -28,7 +28,6 @@ pub struct TraceArgs {
     most: Option<usize>,
 }
 
-/// How work is grouped.
 const GROUPINGS: [Choice<By>; 4] = [
     ("kernel", "The kernel's name", By::Kernel),
     ("group", "The kind of work: matmul, attention, norm, activation, copy, communication, other", By::Group),
@@ -36,7 +35,7 @@ const GROUPINGS: [Choice<By>; 4] = [
     ("stage", "The innermost stage that launched it", By::Stage),
 ];
 
-/// The default number of steps shown.
+/// Default number of steps to show.
 const STEPS: usize = 20;
 
 impl TraceArgs {
@@ -62,7 +61,7 @@ impl TraceArgs {
     }
 }
 
-/// Compares two traces; one at a time is in memory.
+/// Compares two traces, with one in memory at a time.
 pub fn run(
     paths: [&Path; 2],
     threshold: Option<f64>,
@@ -86,7 +85,7 @@ pub fn run(
     Ok(if is_slower { Status::BadNews } else { Status::Done })
 }
 
-/// The time of a device and that of a thread are not the same thing.
+/// Refuses to compare the time of a device with that of a thread.
 fn check_owners(paths: [&Path; 2], accounts: [&Accounts; 2]) -> anyhow::Result<()> {
     let has_device = accounts.map(|accounts| !matches!(accounts.whole.of, Owner::Thread(_)));
     if has_device[0] == has_device[1] {

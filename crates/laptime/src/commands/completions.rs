@@ -1,4 +1,4 @@
-//! `laptime completions`: completions for shells.
+//! `laptime completions`: shell completions.
 
 use std::io::Write;
 
@@ -16,7 +16,6 @@ pub struct Args {
     shell: Shell,
 }
 
-/// Runs the command.
 pub fn run(app: &App, args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut cli::command(app), "laptime", &mut script);

@@ -1,4 +1,4 @@
-//! `laptime convert`: one format into another.
+//! `laptime convert`: converts traces and draws flame graphs.
 
 use std::path::{Path, PathBuf};
 
@@ -37,7 +37,6 @@ pub struct Args {
 const SIDES: [Choice<By>; 2] =
     [("host", "Host time", By::Host), ("device", "Device time, under the stages that launched it", By::Device)];
 
-/// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<Status> {
     let from = trace_of(&args.from)?;
     let trace = read_trace(&from)?;
@@ -79,7 +78,6 @@ fn side(by: By) -> &'static str {
     }
 }
 
-/// Draws a flame graph.
 pub fn draw(trace: &Trace, by: By, from: &Path, to: &Path) -> anyhow::Result<()> {
     let loss = if trace.lost > 0 { format!(" ({})", loss(trace)) } else { String::new() };
     let options = FlameOptions {

@@ -1,4 +1,4 @@
-//! `laptime critical-path`: what decides how long a trace takes, and what changes would bring.
+//! `laptime critical-path`: what decides the total time, and predictions with changes.
 
 use std::{io::Write, path::PathBuf};
 
@@ -49,7 +49,6 @@ enum Without {
     Allocation,
 }
 
-/// Runs the command.
 pub fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
     let changes = changes(args)?;
     let trace = args.output.read_trace(&args.trace)?;
@@ -75,7 +74,7 @@ fn faster(word: &str) -> anyhow::Result<(String, f64)> {
     let (name, value) = assignment("--faster", word, "matmul=2x")?;
     let times: Option<f64> = value.strip_suffix('x').unwrap_or(value).trim().parse().ok();
     let times = times.filter(|times| times.is_finite() && *times > 0.0).ok_or_else(|| {
-        refusal(format!("`{value}` is no positive factor"), format!("for example `--faster {name}=2x`"))
+        refusal(format!("`{value}` is not a positive factor"), format!("for example `--faster {name}=2x`"))
     })?;
     Ok((name.to_owned(), times))
 }

@@ -1,4 +1,4 @@
-//! `laptime diagnose`: the bottleneck of a run or trace.
+//! `laptime diagnose`: finds the bottleneck of a run or trace.
 
 use std::path::{Path, PathBuf};
 use std::{io::Write, sync::Arc};
@@ -106,7 +106,6 @@ impl LimitArgs {
     }
 }
 
-/// Runs the command.
 pub fn run(app: &App, args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
     if let Some(words) = &args.experiment {
         return experiment(app, args, words, out);
@@ -126,7 +125,7 @@ pub fn run(app: &App, args: &Args, out: &mut dyn Write) -> anyhow::Result<Status
     Ok(if is_bad { Status::BadNews } else { Status::Done })
 }
 
-/// Whether a folder contains the traces of several ranks, and is not the folder of a run.
+/// Whether a folder contains traces of several ranks and is not a run folder.
 fn is_folder_of_ranks(path: &Path) -> bool {
     let is_run = [TRACE_FILE, "trace.json", RESULTS_FILE].iter().any(|name| path.join(name).is_file());
     path.is_dir() && !is_run && trace_files(path).is_ok_and(|files| files.len() > 1)
@@ -138,7 +137,7 @@ fn one(args: &Args, path: &Path, out: &mut dyn Write) -> anyhow::Result<Status> 
     let read = Read::of(args, path)?;
     let facts = read.results.iter().find_map(CaseResult::measured).map(OffloadFacts::of).unwrap_or_default();
     let limits = args.limits.thresholds();
-    // A limit that was asked for counts before the audio of a token.
+    // An explicit limit overrides the audio duration of a token.
     let facts = if args.limits.token_good.is_some() { facts.judged_by_limit() } else { facts };
     let answer = read.trace.as_deref().and_then(|trace| laptime_analyze::offload(trace, facts, limits));
     let (findings, whole) = match answer {
@@ -154,7 +153,7 @@ fn one(args: &Args, path: &Path, out: &mut dyn Write) -> anyhow::Result<Status> 
     Ok(if is_bad || !broken.is_empty() { Status::BadNews } else { Status::Done })
 }
 
-/// A word that names a folder is the run, before or after `--experiment`.
+/// The run may be named before or after `--experiment`.
 fn experiment(app: &App, args: &Args, words: &[String], out: &mut dyn Write) -> anyhow::Result<Status> {
     let named = words.first().filter(|word| !word.starts_with('-')).map(Path::new);
     let (folder, words) = match (args.runs.first().map(PathBuf::as_path), named) {
@@ -186,7 +185,7 @@ fn show(args: &Args, answer: &Offload, read: &Read, out: &mut dyn Write) -> anyh
     args.output.write(&table, out).map(drop)
 }
 
-/// The findings, and the time that their gains are shares of.
+/// The findings, and the time that their shares refer to.
 type Findings = (Vec<Bottleneck>, Option<f64>);
 
 fn general(
@@ -214,13 +213,12 @@ fn thresholds(words: &[String]) -> anyhow::Result<FindingLimits> {
         let percent: Option<f64> = value.trim_end_matches('%').trim().parse().ok();
         let share = percent.map(|percent| percent / 100.0).filter(|share| (0.0..=1.0).contains(share));
         let example = || format!("for example `--threshold {id}=5`");
-        let share = share.ok_or_else(|| refusal(format!("`{value}` is no percentage from 0 to 100"), example()))?;
+        let share = share.ok_or_else(|| refusal(format!("`{value}` is not a percentage from 0 to 100"), example()))?;
         limits.set(id, share).map_err(|_| unknown_finding(id, FindingLimits::ids()))?;
     }
     Ok(limits)
 }
 
-/// The input of a diagnosis.
 struct Read {
     trace: Option<Arc<Trace>>,
     results: Vec<CaseResult>,

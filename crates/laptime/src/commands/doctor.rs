@@ -1,4 +1,4 @@
-//! `laptime doctor`: whether this machine is fit to measure on.
+//! `laptime doctor`: checks whether this machine is fit to measure on.
 
 use std::io::Write;
 
@@ -18,7 +18,6 @@ pub struct Args {
     output: OutputArgs,
 }
 
-/// Runs the command.
 pub fn run(app: &App, args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
     let environment = app.environment();
     let noise = laptime_bench::noise::noise();
@@ -43,7 +42,7 @@ pub fn run(app: &App, args: &Args, out: &mut dyn Write) -> anyhow::Result<Status
     Ok(if answer.is_fit() { Status::Done } else { Status::BadNews })
 }
 
-/// The state of the saved peaks of a device; none if it cannot be opened.
+/// The state of the stored peaks of a device; none if the device cannot be opened.
 fn peaks(app: &App, machine: &Machine, device: &str) -> Option<PeaksState> {
     let device = app.device(device).ok()?;
     let Some(kept) = kept_peaks::read(machine, &*device) else { return Some(PeaksState::NotMeasured) };
@@ -52,8 +51,8 @@ fn peaks(app: &App, machine: &Machine, device: &str) -> Option<PeaksState> {
     Some(exceeded.map_or(PeaksState::Measured, |times| PeaksState::TooLow { times }))
 }
 
-/// The time for a brief look at peaks, in nanoseconds.
+/// Time to check stored peaks, in nanoseconds.
 const BRIEF_NS: u64 = 1_400_000_000;
 
-/// The largest matrices of that look.
+/// The largest matrix in that check.
 const BRIEF_SIZE: usize = 4096;

@@ -1,4 +1,4 @@
-//! `laptime diagnose --experiment`: the same case in variants, measured in turns.
+//! `laptime diagnose --experiment`: measures variants of a case, interleaved.
 
 use std::{io::Write, path::Path};
 
@@ -17,10 +17,9 @@ use crate::{
     stdout_guard::StdoutGuard,
 };
 
-/// How often each variant is measured, in turns.
+/// How often each variant is measured.
 const ROUNDS: usize = 3;
 
-/// What is measured.
 struct Subject<'a> {
     experiment: &'a dyn Experiment,
     workload: String,
@@ -59,7 +58,7 @@ fn of_flags<'a>(app: &'a App, words: &[String]) -> anyhow::Result<Subject<'a>> {
     let found = app.extras.iter().find_map(|extras| Some((extras.workload(), extras.experiment()?)));
     let (workload, experiment) = found.ok_or_else(|| anyhow::anyhow!("no workload has an experiment"))?;
     let request = read_bench(app, [workload.to_owned()].into_iter().chain(words.iter().cloned()).collect())?;
-    // The check before the first iteration warms up.
+    // The check before the first iteration is the warm-up.
     let usual = GivenSettings { warmup: Some(WarmUp::Iterations(0)), iterations: Some(1), ..GivenSettings::default() };
     let order = request.settle(app, usual)?;
     let device = app.device(&order.device)?;
@@ -89,7 +88,7 @@ fn of_run<'a>(app: &'a App, folder: &Path) -> anyhow::Result<Subject<'a>> {
     Ok(Subject { experiment, workload, case, device, warmup: 0, iterations: 1, request: None })
 }
 
-/// Measures the variants in turns. A variant that cannot be measured is not tried again.
+/// Measures the variants, interleaved. A variant that fails is not tried again.
 fn measure(app: &App, subject: &Subject<'_>, variants: Vec<Variant>) -> anyhow::Result<Vec<(Variant, Vec<Outcome>)>> {
     let settings = Settings {
         warmup: WarmUp::Iterations(subject.warmup),

@@ -1,4 +1,4 @@
-//! `laptime explain`: what a note means.
+//! `laptime explain`: the long version of a note or finding.
 
 use std::io::Write;
 
@@ -24,7 +24,6 @@ pub struct Args {
     output: OutputArgs,
 }
 
-/// Runs the command.
 pub fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
     if args.all {
         let texts: Vec<String> = TOPICS.iter().map(text).collect();
@@ -37,7 +36,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
     let Some(id) = &args.id else {
         return args.output.write(&laptime_report::tables::topics(), out);
     };
-    // As printed, or copied with its brackets.
+    // It may be copied with its brackets.
     let id = id.trim_matches(['[', ']']);
     let topic = explain(id).ok_or_else(|| unknown(id))?;
     args.output.write_text(&text(topic), out)?;

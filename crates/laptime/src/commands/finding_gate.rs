@@ -1,4 +1,4 @@
-//! `--deny` and `--budget`: findings that make `laptime diagnose` exit with status 1.
+//! `--deny` and `--budget`: findings that make `laptime diagnose` fail.
 
 use laptime_analyze::{Bottleneck, TOPICS, current_id, explain};
 
@@ -16,7 +16,6 @@ pub struct GateArgs {
     budget: Vec<String>,
 }
 
-/// What is allowed.
 pub struct Gate {
     denied: Vec<&'static str>,
     budgets: Vec<(&'static str, Budget)>,
@@ -28,7 +27,7 @@ enum Budget {
 }
 
 impl GateArgs {
-    /// Checks the flags.
+    /// Parses the flags.
     pub fn gate(&self) -> anyhow::Result<Gate> {
         let denied = self.deny.iter().map(|id| known(id)).collect::<anyhow::Result<_>>()?;
         let budgets = self.budget.iter().map(|word| budget(word)).collect::<anyhow::Result<_>>()?;
@@ -42,7 +41,6 @@ pub fn assignment<'w>(flag: &str, word: &'w str, example: &str) -> anyhow::Resul
     split.ok_or_else(|| refusal(format!("`{flag} {word}` has no value"), format!("for example `{flag} {example}`")))
 }
 
-/// The error about an id that is no finding.
 pub fn unknown_finding(id: &str, known: impl Iterator<Item = &'static str>) -> anyhow::Error {
     let near = did_you_mean(id, known);
     refusal(format!("no finding has the id `{id}`"), format!("{near}`laptime explain` lists all ids"))
@@ -68,7 +66,7 @@ fn budget(word: &str) -> anyhow::Result<(&'static str, Budget)> {
 }
 
 impl Gate {
-    /// One message for each finding that is not allowed. `whole` is the time that shares refer to.
+    /// A message per violation. `whole` is the time that shares refer to.
     pub fn broken(&self, findings: &[Bottleneck], whole: Option<f64>) -> Vec<String> {
         let mut broken = Vec::new();
         for found in findings {

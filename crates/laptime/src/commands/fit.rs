@@ -1,4 +1,4 @@
-//! `laptime bench … --fit AXIS`: the largest value on an axis that fits into memory.
+//! `laptime bench … --fit AXIS`: finds the largest value of an axis that fits into memory.
 
 use std::io::Write;
 
@@ -16,22 +16,21 @@ use crate::{
     near::did_you_mean,
 };
 
-/// The maximum number of attempts for a case that was predicted to fit and did not.
+/// Maximum attempts for a case that does not fit although it was predicted to.
 const MOST_TRIES: usize = 12;
 
-/// The search ends when the values that fit and do not fit differ by this fraction: 1/64.
+/// The search ends when the largest fitting and the smallest other value differ by less than 1/64.
 const NEAR: i64 = 64;
 
-/// The short words for axes on which something can fit, as `--fit` takes them: `batch`, `context`.
+/// Short names that `--fit` accepts for axes.
 const WORDS: [(&str, &str); 2] = [("batch", "batch_size"), ("context", "seq_len")];
 
-/// The words for those axes that a workload has.
+/// The short names for axes of a workload.
 pub fn axes(workload: &dyn Workload) -> Vec<&'static str> {
     let has = |axis: &str| workload.axes().iter().any(|known| known.name == axis);
     WORDS.into_iter().filter(|(_, axis)| has(axis)).map(|(word, _)| word).collect()
 }
 
-/// Runs the command.
 pub fn run(
     app: &App,
     request: &Request,
@@ -40,7 +39,7 @@ pub fn run(
     out: &mut dyn Write,
 ) -> anyhow::Result<Status> {
     let axis = named(order.workload, word)?;
-    // Each attempt runs in its own process, so that one that the system kills is an outcome.
+    // The kernel may kill an attempt, so each runs in its own process.
     order.settings.isolate = true;
     let session = Session::begin(app, &order, order.workload.name(), request.place.out.as_deref())?;
     let device = app.device(&session.run.device)?;
@@ -63,7 +62,6 @@ pub fn run(
     bench::end(&whole, &[])
 }
 
-/// For people the result is part of the output.
 fn print(sentence: &str, format: Format, out: &mut dyn Write) -> anyhow::Result<()> {
     match format {
         Format::Text | Format::Md => writeln!(out, "\n{}", wrapped_for_screen(sentence))?,
@@ -72,7 +70,7 @@ fn print(sentence: &str, format: Format, out: &mut dyn Write) -> anyhow::Result<
     Ok(())
 }
 
-/// The axis that a word means, and its largest value.
+/// The axis with this name or short name, and its largest value.
 fn named(workload: &dyn Workload, word: &str) -> anyhow::Result<(String, i64)> {
     let axis = WORDS.iter().find(|(known, _)| *known == word).map_or(word, |(_, axis)| axis);
     let axis = axis.replace('-', "_");
@@ -89,11 +87,11 @@ fn named(workload: &dyn Workload, word: &str) -> anyhow::Result<(String, i64)> {
     }
 }
 
-/// The cases that differ in more than the axis, each once.
+/// One case per combination of the other axes.
 fn without_axis(cases: Vec<Case>, axis: &str) -> Vec<Case> {
     let mut found: Vec<(Case, String)> = Vec::new();
     for case in cases {
-        // The short name of a test follows from the length.
+        // The name of a test contains the length.
         let rest = case.with(axis, 1).with("test", "").to_string();
         if !found.iter().any(|(_, known)| *known == rest) {
             found.push((case, rest));
@@ -102,7 +100,6 @@ fn without_axis(cases: Vec<Case>, axis: &str) -> Vec<Case> {
     found.into_iter().map(|(case, _)| case).collect()
 }
 
-/// The search for the largest value of one case.
 struct Search<'a> {
     app: &'a App,
     session: &'a Session,
@@ -121,13 +118,13 @@ impl Search<'_> {
             Ok(needed.is_some_and(|needed| available.is_none_or(|available| needed <= available)))
         };
         match largest(self.axis.1, &mut fits)? {
-            Some(predicted) => self.tries(base, predicted, available, before),
+            Some(predicted) => self.measure_below(base, predicted, available, before),
             None => Ok((None, self.nothing_fits(base, available)?)),
         }
     }
 
-    /// Measures the value that is predicted to fit; if it does not, bisects below it.
-    fn tries(
+    /// Measures the largest value predicted to fit; bisects below it if it does not.
+    fn measure_below(
         &self,
         base: &Case,
         predicted: i64,
@@ -161,9 +158,8 @@ impl Search<'_> {
         Ok(self.workload.parse(&case, self.device)?.predicted_bytes())
     }
 
-    /// Measures a case in a process of its own.
     fn attempt(&self, case: Case, before: &mut Vec<CaseResult>) -> anyhow::Result<CaseResult> {
-        let session = self.session.turned_to(case.clone(), before.clone());
+        let session = self.session.with_case(case.clone(), before.clone());
         let finished = session.sweep(self.app, self.request.run.quiet)?;
         *before = finished.results;
         let of_case = before.iter().rev().find(|result| result.case == case).cloned();
@@ -205,22 +201,22 @@ impl Search<'_> {
     }
 }
 
-/// Whether a case fitted; none if it failed for another reason, which would fail at any size.
+/// Whether a case fitted; none if it failed for a reason unrelated to memory.
 fn fitted(outcome: &Outcome) -> Option<bool> {
     match outcome {
         Outcome::Measured(_) => Some(true),
         Outcome::OutOfMemory { .. } => Some(false),
-        // Without memory the system kills the process, or the process ends itself.
-        Outcome::Failed { errors, .. } if errors.iter().any(|error| ended_for_memory(error)) => Some(false),
+        // Out of memory, the kernel kills the process or it aborts.
+        Outcome::Failed { errors, .. } if errors.iter().any(|error| is_out_of_memory(error)) => Some(false),
         Outcome::Failed { .. } | Outcome::Skipped { .. } => None,
     }
 }
 
-fn ended_for_memory(error: &str) -> bool {
+fn is_out_of_memory(error: &str) -> bool {
     error.contains("(signal 9,") || error.contains("(signal 6,")
 }
 
-/// The largest value from 1 to `most` that fits, assuming that every smaller value fits too.
+/// The largest value up to `most` that fits, assuming that all smaller values fit too.
 fn largest(most: i64, fits: &mut dyn FnMut(i64) -> anyhow::Result<bool>) -> anyhow::Result<Option<i64>> {
     if !fits(1)? {
         return Ok(None);
@@ -242,7 +238,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_largest_that_fits_is_found_whatever_it_is() {
+    fn the_largest_value_that_fits_is_found() {
         for edge in [1, 2, 3, 7, 8, 9, 100, 4095, 4096] {
             let found = largest(4096, &mut |value| Ok(value <= edge)).unwrap();
             assert_eq!(found, Some(edge));
@@ -253,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_was_killed_did_not_fit_and_one_that_failed_says_nothing() {
+    fn a_killed_process_did_not_fit_and_an_error_is_inconclusive() {
         let failed = |error: &str| Outcome::Failed { errors: vec![error.to_owned()], wall_ns: Vec::new() };
         assert_eq!(fitted(&failed("the process was killed (signal 9, SIGKILL): by the kernel")), Some(false));
         assert_eq!(fitted(&failed("tensor `a` is missing")), None);
@@ -262,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn cases_that_differ_in_the_axis_alone_are_one() {
+    fn cases_that_differ_only_in_the_axis_are_merged() {
         let case = |model: &str, batch: i64, test: &str| {
             let values = [("model", model.into()), ("test", test.into()), ("batch_size", batch.into())];
             Case::new(values.map(|(axis, value)| (axis.to_owned(), value)).to_vec())

@@ -1,4 +1,4 @@
-//! Several traces as one input: one row each, with outliers named.
+//! Commands on several traces: one row per trace, with outliers named.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use laptime_trace::Trace;
 use crate::output::{OutputArgs, warn};
 use crate::{cli::Status, failure::refuse, trace_input::trace_of};
 
-/// The traces to read
+/// Traces
 #[derive(Debug, clap::Args)]
 pub struct TracesArgs {
     /// Trace to read: torch.profiler or Chrome JSON, Nsight Systems SQLite, `.pftrace`, or the folder of a run; several give one row each
@@ -19,7 +19,7 @@ pub struct TracesArgs {
 }
 
 impl TracesArgs {
-    /// The trace, if there is just one.
+    /// The trace, if there is only one.
     pub fn single(&self) -> Option<&Path> {
         match self.traces.as_slice() {
             [one] => Some(one),
@@ -28,17 +28,15 @@ impl TracesArgs {
     }
 }
 
-/// The figures of one device of a trace, or of the trace as a whole.
+/// The figures of a trace, or of one device of a trace with several.
 pub struct Row {
-    /// The device, where the trace has several.
     pub device: Option<String>,
-    /// The figures.
     pub values: Vec<Option<f64>>,
 }
 
-/// Reads traces one after another, so that only one is in memory, and compares their figures.
+/// Reads one trace at a time and compares their figures.
 ///
-/// A trace that cannot be read is reported and left out; the others are shown, and then the command fails.
+/// Traces that cannot be read are left out with a warning, and the command fails after showing the others.
 pub fn run(
     question: &'static str,
     args: &TracesArgs,
@@ -90,10 +88,10 @@ fn of_trace(
     Ok(found.into_iter().map(row).collect())
 }
 
-/// The maximum number of warnings about files; the rest is counted.
+/// Maximum number of warnings printed; the others are counted.
 const MOST_WARNINGS: usize = 10;
 
-/// Warnings about many files, each with its name, up to a maximum.
+/// Warnings about files.
 #[derive(Default)]
 struct Warnings {
     count: usize,
@@ -127,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn traces_are_called_by_what_differs() {
+    fn labels_omit_the_common_folder() {
         let called = |paths: &[&str]| labels(&paths.iter().map(PathBuf::from).collect::<Vec<_>>());
         assert_eq!(called(&["a/rank-0.json", "a/rank-1.json"]), ["rank-0.json", "rank-1.json"]);
         assert_eq!(called(&["runs/x/trace.json", "runs/y/trace.json"]), ["x/trace.json", "y/trace.json"]);

@@ -1,4 +1,4 @@
-//! `laptime gaps`: when devices were idle, and why.
+//! `laptime gaps`: when devices were idle, and the causes.
 
 use std::io::Write;
 
@@ -31,7 +31,6 @@ pub struct Args {
     output: OutputArgs,
 }
 
-/// Runs the command.
 pub fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
     let Some(path) = args.traces.single() else { return run_several(args, out) };
     let trace = args.output.read_trace(path)?;

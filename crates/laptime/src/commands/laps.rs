@@ -1,4 +1,4 @@
-//! `laptime laps`: the repeating unit, which laps are slow, and why.
+//! `laptime laps`: the time of each lap, and which laps are slow.
 
 use std::io::Write;
 
@@ -30,7 +30,6 @@ pub struct Args {
     output: OutputArgs,
 }
 
-/// Runs the command.
 pub fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
     let lap = args.lap.as_deref();
     let Some(path) = args.traces.single() else {

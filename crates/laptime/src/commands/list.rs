@@ -1,4 +1,4 @@
-//! `laptime list`: the workloads, and the axes and metrics of one; the models.
+//! `laptime list`: workloads, axes, metrics and models.
 
 use std::{ffi::OsStr, io::Write};
 
@@ -19,12 +19,11 @@ pub struct Args {
     output: OutputArgs,
 }
 
-/// The names that shells complete after `list`. Any other name is accepted here, because its error suggests the nearest.
+/// Completions of the name after `list`. Other names are accepted, because our own error suggests the nearest name.
 #[derive(Debug, Clone)]
 pub struct Names(Vec<String>);
 
 impl Names {
-    /// The workloads of the program, and `models`.
     pub fn of(app: &App) -> Self {
         let workloads = app.registry.workloads.iter().map(|workload| workload.name());
         Self(workloads.chain([MODELS]).map(str::to_owned).collect())
@@ -48,10 +47,8 @@ impl TypedValueParser for Names {
     }
 }
 
-/// The word that asks for the models.
 const MODELS: &str = "models";
 
-/// Runs the command.
 pub fn run(app: &App, args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
     let table = match args.workload.as_deref() {
         Some(MODELS) => list_models::table(),
@@ -77,7 +74,7 @@ fn all(app: &App) -> Table {
     table
 }
 
-/// The devices that `--device` takes here.
+/// The devices of this machine.
 fn devices() -> String {
     match laptime_pipelines::gpus() {
         Ok(gpus) if !gpus.is_empty() => {
@@ -92,7 +89,7 @@ fn devices() -> String {
     }
 }
 
-/// Values that are too many for the table's column, in parentheses.
+/// The values of an axis, if they are too long for the table.
 fn long_list(kind: ValueKind) -> String {
     match kind {
         ValueKind::OneOf(names) if kind.words().len() > MOST_LISTED => format!(" ({})", names.join(", ")),
@@ -100,10 +97,10 @@ fn long_list(kind: ValueKind) -> String {
     }
 }
 
-/// The longest list of values that fits into the table at 80 columns.
+/// The longest list of values in the table, to fit into 80 columns.
 const MOST_LISTED: usize = 44;
 
-/// The other names of an axis, in words.
+/// The aliases of an axis, in words.
 fn others(workload: &dyn Workload, axis: &str) -> String {
     let is_name = |alias: &Alias| matches!(alias.target, AliasTarget::Axis(of) if of == axis);
     let names: Vec<String> =

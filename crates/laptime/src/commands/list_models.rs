@@ -3,10 +3,8 @@
 use laptime_models::Config;
 use laptime_report::{Cell, Table, table};
 
-/// Bytes of a MiB.
 const MEBIBYTE: f64 = 1_048_576.0;
 
-/// The models with their dimensions, parameters and footprint.
 pub fn table() -> Table {
     let mut table = table!("models", Config::presets(), config: Config => {
         let whole = |size: usize| Cell::Whole(i64::try_from(size).unwrap_or(i64::MAX));

@@ -16,9 +16,8 @@ pub struct Args {
     out: Option<PathBuf>,
 }
 
-/// Runs the command.
 pub fn run(app: &App, args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
-    // After `build`, a command knows its full name (`laptime bench`) and the flags shared by its subcommands.
+    // `build` sets full names (`laptime bench`) and adds global flags to subcommands.
     let mut command = cli::command(app).disable_help_subcommand(true);
     command.build();
     match &args.out {
@@ -43,7 +42,7 @@ fn write_all(command: &clap::Command, folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Writes the pages of a command and its subcommands; returns how many.
+/// Writes the pages of a command and its subcommands, and returns their number.
 fn write_below(command: &clap::Command, name: &str, folder: &Path) -> anyhow::Result<usize> {
     let page = page(command)?;
     write_whole(&folder.join(format!("{name}.1")), |file| file.write_all(&page))?;

@@ -1,4 +1,4 @@
-//! The subcommands, one file each.
+//! The subcommands, one per file.
 
 pub mod ab;
 pub mod audit;

@@ -1,4 +1,4 @@
-//! `laptime overlap`: how much of copies and communication overlaps with compute.
+//! `laptime overlap`: copies and communication that overlap with compute.
 
 use std::io::Write;
 
@@ -22,7 +22,6 @@ pub struct Args {
     output: OutputArgs,
 }
 
-/// Runs the command.
 pub fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
     let Some(path) = args.traces.single() else {
         return fleet::run("overlap", &args.traces, &args.output, &Overlap::figures(), rows, out);

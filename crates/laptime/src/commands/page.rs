@@ -1,4 +1,4 @@
-//! `report.html`: the page of a run or a trace.
+//! Writes `report.html`, the page of a run or trace.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -14,10 +14,9 @@ use crate::output::{read_trace, warn};
 use crate::run_folder::{self, PAGE_FILE, TRACE_FILE};
 use crate::{app::App, run_input, trace_input::trace_of};
 
-/// What a recording writes about itself.
 const RECORD_FILE: &str = "record.json";
 
-/// Whether a path is a trace, or a folder with a trace and no results.
+/// Whether a path is a trace, or a folder with a trace but no results.
 pub fn is_trace(app: &App, path: &Path) -> bool {
     if path.is_dir() {
         return !path.join(RESULTS_FILE).is_file() && trace_of(path).is_ok();
@@ -27,7 +26,7 @@ pub fn is_trace(app: &App, path: &Path) -> bool {
     path.exists() && !matches!(name, RESULTS_FILE | RUN_FILE) && !is_profile
 }
 
-/// Writes the page of a trace: into its folder if it is a run's, else next to it. Returns its path.
+/// Writes the page of a trace next to it, and returns its path.
 pub fn write_trace(path: &Path, out: Option<&Path>) -> anyhow::Result<PathBuf> {
     let file = trace_of(path)?;
     let target = match out {
@@ -46,14 +45,14 @@ pub fn write_trace(path: &Path, out: Option<&Path>) -> anyhow::Result<PathBuf> {
     Ok(target)
 }
 
-/// Answers everything about a trace that is to be served, at most `most` spans at a time.
+/// Prepares a trace for serving, with at most `most` spans at a time.
 pub fn viewer<'a>(path: &Path, file: &Path, trace: &'a Trace, most: usize) -> anyhow::Result<Viewer<'a>> {
     let (run, command) = recorded_by(path, file)?;
     let about = About { name: shown_name(path), run: run.as_ref(), command, ..About::default() };
     Ok(Viewer::of(trace, &about, most)?)
 }
 
-/// The run of a trace, if its folder is given, and the command that repeats the recording, or else the page.
+/// The run of a trace, and the command that repeats the recording, or else the command that writes the page.
 fn recorded_by(path: &Path, file: &Path) -> anyhow::Result<(Option<Run>, Option<String>)> {
     let report = || shlex::try_join(["laptime", "report", &shown_name(path)]).ok();
     if !path.is_dir() {
@@ -63,7 +62,6 @@ fn recorded_by(path: &Path, file: &Path) -> anyhow::Result<(Option<Run>, Option<
     Ok((run_input::manifest(folder)?, recorded_command(folder).or_else(report)))
 }
 
-/// Writes the page of one run with its trace into a file.
 pub fn write_run(run: &ProfiledRun, trace: &Trace, target: &Path) -> anyhow::Result<()> {
     let about = About { name: run.folder.clone(), run: run.run.as_ref(), results: &run.results, ..About::default() };
     write(&laptime_page::of_trace(trace, &about)?, target)
@@ -87,7 +85,7 @@ pub fn write_runs(answer: &Profiling, paths: &[PathBuf], target: &Path) -> anyho
     }
 }
 
-/// Writes the page of a finished benchmark into its folder. A benchmark without a page is still a benchmark.
+/// Writes the page of a finished benchmark into its folder. A failure is only a warning.
 pub fn write_finished(folder: &Path, run: &Run, results: &[CaseResult]) {
     let name = shown_name(folder);
     let read = ProfiledRun { folder: name.clone(), run: Some(run.clone()), results: results.to_vec() };
@@ -120,12 +118,11 @@ pub fn of_table(table: &Table) -> Page {
     laptime_page::of_comparison(&Comparison { title: table.name, verdict: "", tables: vec![("Figures", table)] })
 }
 
-/// Writes a page, whole or not at all.
+/// Writes a page, completely or not at all.
 pub fn write(page: &Page, target: &Path) -> anyhow::Result<()> {
     write_whole(target, |out| page.write(out)).with_context(|| format!("cannot write the page `{}`", target.display()))
 }
 
-/// Whether a path names a page.
 pub fn is_html(path: &Path) -> bool {
     path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("html"))
 }
@@ -146,7 +143,7 @@ fn shown_name(path: &Path) -> String {
     whole.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned())
 }
 
-/// The command that repeats a recording, without secrets, as `laptime record` stored it.
+/// The command that repeats a recording, with secrets redacted.
 fn recorded_command(folder: &Path) -> Option<String> {
     let text = small_file::read_bytes(&folder.join(RECORD_FILE), small_file::LARGEST_SMALL_FILE).ok()?;
     let record: serde_json::Value = serde_json::from_slice(&text).ok()?;

@@ -1,4 +1,4 @@
-//! `laptime peaks`: the peak rates of this machine.
+//! `laptime peaks`: measures the peak rates of this machine.
 
 use std::io::Write;
 
@@ -6,7 +6,7 @@ use laptime_pipelines::{PeakProgress, PeakSearch};
 use laptime_trace::run::Peaks;
 
 use crate::output::{OutputArgs, say, warn};
-use crate::{app::App, cli::Status, failure::refusal, kept_peaks, moment::Moment, progress::Progress};
+use crate::{app::App, cli::Status, failure::refusal, kept_peaks, progress::Progress, run_folder};
 
 /// Measure peak FLOP/s and memory bandwidth, for MFU, MBU and limits
 ///
@@ -30,7 +30,6 @@ pub struct Args {
     output: OutputArgs,
 }
 
-/// Runs the command.
 pub fn run(app: &App, args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
     let device = app.device(&args.device)?;
     let environment = app.environment();
@@ -75,7 +74,7 @@ fn measure(
         progress.step(step.at, step.of, &format!("{} {}", step.workload, step.case));
         !app.interrupt.is_requested()
     };
-    let (machine, now) = (machine.fingerprint(), Moment::now().record());
+    let (machine, now) = (machine.fingerprint(), run_folder::timestamp());
     let measured = laptime_pipelines::measure_peaks(device, &PeakSearch::of(device), &machine, &now, &mut go_on)?;
     measured.ok_or_else(|| refusal("interrupted", "nothing was saved; `laptime peaks` starts over"))
 }

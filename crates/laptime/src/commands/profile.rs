@@ -1,4 +1,4 @@
-//! `laptime profile`: records one case and measures the recording overhead.
+//! `laptime profile`: records one case, and measures the recording overhead.
 
 use std::{io::Write, path::Path, sync::Arc};
 
@@ -21,12 +21,12 @@ use crate::output::{read_trace, say, warn, write_file, write_to_screen};
 use crate::request::{Order, Request};
 use crate::run_folder::{self, TRACE_FILE, Tentative};
 use crate::session::{Session, describe};
-use crate::{app::App, cli::Status, failure::refuse, moment::Moment, progress::Progress, stdout_guard::StdoutGuard};
+use crate::{app::App, cli::Status, failure::refuse, progress::Progress, stdout_guard::StdoutGuard};
 
-/// The number of stages shown.
+/// Maximum number of stages to show.
 const MOST_STAGES: usize = 40;
 
-/// Default warm-up.
+/// Default number of warm-up iterations.
 const WARM_UP: usize = 3;
 
 /// Minimum number of pairs of a recorded and an unrecorded iteration.
@@ -38,7 +38,6 @@ const WITHIN: f64 = 0.0025;
 /// Default maximum time.
 const SECONDS: f64 = 10.0;
 
-/// Runs the command.
 pub fn run(app: &App, request: &Request, out: &mut dyn Write) -> anyhow::Result<Status> {
     let mut order = request.settle(app, defaults())?;
     refuse_processes(&order)?;
@@ -49,9 +48,9 @@ pub fn run(app: &App, request: &Request, out: &mut dyn Write) -> anyhow::Result<
         return bench::show_cases(&order, &request.place.format, out);
     }
     let what = format!("profile-{}", order.workload.name());
-    let folder = Tentative::make(request.place.out.as_deref(), &what, Moment::now())?;
+    let folder = Tentative::make(request.place.out.as_deref(), &what)?;
     let pftrace = folder.join(TRACE_FILE);
-    // Recording starts here, so that the trace shows how long the device took to open.
+    // Recording starts before the device is opened, so that the trace shows that time.
     let recording = laptime_trace::record_to(&pftrace)?;
     let device = {
         let _stage = stage!("open_device");
@@ -62,7 +61,7 @@ pub fn run(app: &App, request: &Request, out: &mut dyn Write) -> anyhow::Result<
     let case = only_case(&mut order, request)?;
     extras.check_case(&case, &*device)?;
     let timings = order.timings_on(&*device)?;
-    // The record of the run names the first; the table has them all.
+    // `run.json` has the first one; the table has all.
     order.timings.truncate(1);
     let run = describe(app, &order, &*device)?;
     let session = Session::begin_in(app, run, folder.keep(), Arc::clone(&device))?;
@@ -95,13 +94,13 @@ pub fn run(app: &App, request: &Request, out: &mut dyn Write) -> anyhow::Result<
         }
         return Ok(Status::Done);
     }
-    // What was generated before the failure is saved.
+    // Saves what was generated before the failure.
     let outside = extras.finish_profile(&context, ProfiledCase { results: &results, trace: None }, out)?;
     run_folder::say_saved(&session.folder, &outside);
     not_measured(&profiled.outcome)
 }
 
-/// Removes the case that is only measured for comparison from an order.
+/// Removes the case that is only measured for comparison.
 fn split_baseline(extras: &dyn Extras, order: &mut Order<'_>) -> anyhow::Result<Option<Case>> {
     let cases = order.plan.cases();
     let Some(baseline) = extras.baseline(&cases) else { return Ok(None) };
@@ -113,7 +112,6 @@ fn split_baseline(extras: &dyn Extras, order: &mut Order<'_>) -> anyhow::Result<
 /// Iterations of a baseline.
 const BASELINE_ITERATIONS: usize = 3;
 
-/// Measures the baseline after the profile.
 fn measure_baseline(app: &App, extras: &dyn Extras, run: &Run, case: Case) -> anyhow::Result<CaseResult> {
     let settings = Settings {
         warmup: WarmUp::Iterations(1),
@@ -131,7 +129,6 @@ fn measure_baseline(app: &App, extras: &dyn Extras, run: &Run, case: Case) -> an
     Ok(CaseResult::new(&run.workload, &run.device, case, 0, &run.environment_fingerprint, outcome))
 }
 
-/// The default settings of a profile.
 fn defaults() -> GivenSettings {
     GivenSettings {
         warmup: Some(WarmUp::Iterations(WARM_UP)),
@@ -150,7 +147,7 @@ fn refuse_processes(order: &Order<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The case to record: the only one, or the last one if the flags did not ask for several.
+/// The case to record: the only one, or the last default unless the flags select several.
 fn only_case(order: &mut Order<'_>, request: &Request) -> anyhow::Result<Case> {
     let mut cases = order.plan.cases();
     let several: Vec<&str> =
@@ -201,23 +198,23 @@ fn record(
     laptime_bench::profile(order.workload, case, device, &settings(run, timings), &mut shown)
 }
 
-/// The trace with kernels and graph replays, if they were recorded; the file is written again.
+/// Adds recorded kernels and graph replays to the trace and its file.
 fn with_device(mut trace: Trace, profiled: &Profiled, recorded: &Recorded) -> anyhow::Result<Trace> {
-    const MISFIT: &str = "the device records do not match the trace";
+    const MISMATCH: &str = "the device records do not match the trace";
     let Profiled { kernels, replays, .. } = profiled;
     if kernels.is_none() && replays.replays.is_empty() {
         return Ok(trace);
     }
-    trace = trace.with_replays(replays).context(MISFIT)?;
+    trace = trace.with_replays(replays).context(MISMATCH)?;
     if let Some(records) = kernels {
-        trace = trace.with_kernels(records, recorded.start_ns).context(MISFIT)?;
+        trace = trace.with_kernels(records, recorded.start_ns).context(MISMATCH)?;
     }
     laptime_trace::write(&trace, &recorded.path)?;
     trace.warnings.iter().for_each(|warning| warn(warning));
     Ok(trace)
 }
 
-/// Shows iterations and saves nothing: the result is saved at the end.
+/// Shows progress; the result is saved at the end.
 struct Shown {
     progress: Progress,
     interrupt: Interrupt,
@@ -246,7 +243,7 @@ fn write_files(trace: &Trace, pftrace: &Path, folder: &Path) -> anyhow::Result<(
     Ok(())
 }
 
-/// The pairs in nanoseconds, in the order in which they were taken.
+/// The measured pairs in nanoseconds, in order.
 const PAIRS_FILE: &str = "overhead.tsv";
 
 fn write_pairs(costs: &[TimingPairs], folder: &Path) -> anyhow::Result<()> {

@@ -1,15 +1,12 @@
-//! `laptime ranks`: the ranks of a job compared.
+//! `laptime ranks`: compares the ranks of a job.
 
 use std::path::{Path, PathBuf};
-use std::sync::{
-    Mutex,
-    atomic::{AtomicUsize, Ordering},
-};
-use std::{collections::HashMap, io::Write};
+use std::{collections::HashMap, io::Write, sync::Mutex};
 
 use anyhow::Context;
 use laptime_analyze::{Note, RankTrace, Ranks, plural};
 use laptime_report::tables::RanksBy;
+use rayon::prelude::*;
 
 use super::{fleet::labels, page};
 use crate::choice::{Choice, one_of};
@@ -48,7 +45,6 @@ const ROWS: [Choice<RanksBy>; 4] = [
     ("call", "One row per collective", RanksBy::Call),
 ];
 
-/// Runs the command.
 pub fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
     let answer = answer(&args.traces, args.link, &args.output)?;
     if let Some(page) = args.output.page() {
@@ -59,7 +55,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
     args.output.write(&laptime_report::tables::ranks(&answer, args.by, is_whole), out)
 }
 
-/// Ranks whose timelines are written next to the page: the first stragglers, and a rank to compare them with.
+/// Stragglers whose timelines are written next to the page; one more rank is written for comparison.
 const TIMELINES: usize = 3;
 
 /// Writes the page, and the timelines of a few ranks next to it.
@@ -71,7 +67,7 @@ fn write_page(answer: &Ranks, files: &[PathBuf], target: &Path) -> anyhow::Resul
     let mut timelines = HashMap::new();
     for at in chosen {
         let row = &answer.ranks[at];
-        // The label of a rank is that of its file, and its device if the file has several.
+        // The label of a rank is that of its file, followed by its device if the file has several.
         let is_of = |label: &String| row.label == *label || row.label.starts_with(&format!("{label} "));
         let Some(file) = labels.iter().position(is_of).map(|at| &files[at]) else { continue };
         let name = format!("{stem}.rank-{}.html", row.rank.map_or_else(|| at.to_string(), |rank| rank.to_string()));
@@ -82,11 +78,11 @@ fn write_page(answer: &Ranks, files: &[PathBuf], target: &Path) -> anyhow::Resul
     page::write(&laptime_page::of_ranks(answer, &title, &timelines), target)
 }
 
-/// Reads all ranks and compares them. A file that cannot be read is a note of the answer.
+/// Reads and compares all ranks. Files that cannot be read become notes.
 pub fn answer(paths: &[PathBuf], link: Option<f64>, output: &OutputArgs) -> anyhow::Result<Ranks> {
     let files = files(paths)?;
     files.iter().try_for_each(|path| output.refuse_to_overwrite(path))?;
-    let (traces, failures) = read_all(&files);
+    let (traces, failures) = read_all(&files)?;
     if traces.is_empty() {
         let reason = failures.first().map_or_else(String::new, |(label, error)| format!(": `{label}`: {error}"));
         let reason = format!("found no GPU work to compare in {}{reason}", plural(files.len(), "file", "files"));
@@ -97,7 +93,7 @@ pub fn answer(paths: &[PathBuf], link: Option<f64>, output: &OutputArgs) -> anyh
     Ok(answer)
 }
 
-/// The files that paths name: themselves, or the traces in a folder.
+/// The files that paths name, with folders replaced by the traces in them.
 fn files(paths: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for path in paths {
@@ -115,8 +111,8 @@ fn files(paths: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// The files that could not be read, each with the reason; some by name, the rest counted.
-fn unreadable(failures: &[(String, String)]) -> Vec<Note> {
+/// Notes on files that could not be read: the first ones with their reason, then the number of others.
+fn unreadable(failures: &[Failure]) -> Vec<Note> {
     const NAMED: usize = 3;
     let named = failures.iter().take(NAMED).map(|(label, error)| format!("`{label}`: {error}; it is left out"));
     let more = failures.len().saturating_sub(NAMED);
@@ -127,42 +123,33 @@ fn unreadable(failures: &[(String, String)]) -> Vec<Note> {
 /// How many traces are in memory at a time.
 const AT_A_TIME: usize = 2;
 
-/// What is kept of each file, in order; and the files that cannot be read, with the reason.
-fn read_all(files: &[PathBuf]) -> (Vec<RankTrace>, Vec<(String, String)>) {
-    type Kept = Option<Result<Vec<RankTrace>, String>>;
+/// A file that could not be read, and the reason.
+type Failure = (String, String);
+
+/// The traces, in the order of the files, and the files that could not be read.
+fn read_all(files: &[PathBuf]) -> anyhow::Result<(Vec<RankTrace>, Vec<Failure>)> {
     let labels = labels(files);
-    let next = AtomicUsize::new(0);
-    let kept: Mutex<Vec<Kept>> = Mutex::new(files.iter().map(|_| None).collect());
     let progress = Mutex::new(Progress::new(files.len(), false));
-    let work = || {
-        loop {
-            let at = next.fetch_add(1, Ordering::Relaxed);
-            let (Some(file), Some(label)) = (files.get(at), labels.get(at)) else { break };
-            let taken = take(file, label, at).map_err(|error| format!("{error:#}"));
-            if let Ok(mut kept) = kept.lock() {
-                kept[at] = Some(taken);
-            }
-            if let Ok(mut progress) = progress.lock() {
-                progress.step(at, files.len(), label);
-            }
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(AT_A_TIME.min(files.len())).build()?;
+    let work = |(at, (file, label)): (usize, (&PathBuf, &String))| {
+        let found = read_rank(file, label, at).map_err(|error| format!("{error:#}"));
+        if let Ok(mut progress) = progress.lock() {
+            progress.step(at, files.len(), label);
         }
+        found
     };
-    std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..AT_A_TIME.min(files.len())).map(|_| scope.spawn(work)).collect();
-        workers.into_iter().for_each(|worker| drop(worker.join()));
-    });
+    let read: Vec<_> = pool.install(|| files.par_iter().zip(&labels).enumerate().with_max_len(1).map(work).collect());
     let (mut traces, mut failures) = (Vec::new(), Vec::new());
-    for (label, kept) in std::iter::zip(labels, kept.into_inner().unwrap_or_default()) {
-        match kept {
-            Some(Ok(found)) => traces.extend(found),
-            Some(Err(error)) => failures.push((label, error)),
-            None => failures.push((label, "it was not read".to_owned())),
+    for (label, read) in std::iter::zip(labels, read) {
+        match read {
+            Ok(found) => traces.extend(found),
+            Err(error) => failures.push((label, error)),
         }
     }
-    (traces, failures)
+    Ok((traces, failures))
 }
 
-fn take(file: &Path, label: &str, at: usize) -> anyhow::Result<Vec<RankTrace>> {
+fn read_rank(file: &Path, label: &str, at: usize) -> anyhow::Result<Vec<RankTrace>> {
     let trace = read(file).context("cannot read it")?;
     let found = RankTrace::of(&trace, label, at);
     anyhow::ensure!(!found.is_empty(), "it has no GPU work");

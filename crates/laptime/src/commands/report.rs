@@ -1,4 +1,4 @@
-//! `laptime report`: runs and traces as a page, runs also as charts, tables and a document.
+//! `laptime report`: pages of runs and traces; for runs also charts, tables and a document.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -13,10 +13,9 @@ use crate::output::{say, warn, wrapped_for_screen, write_file};
 use crate::run_folder::{self, PAGE_FILE};
 use crate::{app::App, cli::Status, commands::page, failure::refuse, run_input};
 
-/// The document, and the names of the other files of a report.
 pub const DOCUMENT: &str = "profiling_report.md";
 
-/// The width of a chart in pixels: twice what it is laid out for.
+/// The width of a chart in pixels: twice its layout width.
 const WIDTH: u32 = 1600;
 
 /// The charts that a report may have.
@@ -55,7 +54,6 @@ pub struct Args {
     input_dir: Vec<PathBuf>,
 }
 
-/// Runs the command.
 pub fn run(app: &App, args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
     let paths: Vec<PathBuf> = args.input_dir.iter().chain(&args.runs).cloned().collect();
     let (traces, runs): (Vec<PathBuf>, Vec<PathBuf>) = paths.into_iter().partition(|path| page::is_trace(app, path));
@@ -78,7 +76,7 @@ pub fn run(app: &App, args: &Args, out: &mut dyn Write) -> anyhow::Result<Status
     Ok(Status::Done)
 }
 
-/// Writes the report of runs, or its page alone. Returns the page.
+/// Writes the report of runs, or only its page. Returns the page.
 fn report_runs(
     app: &App,
     args: &Args,
@@ -105,7 +103,6 @@ fn default_folder(paths: &[PathBuf]) -> PathBuf {
     folder.join("report")
 }
 
-/// Prints the findings, one line each.
 fn show(answer: &Profiling, out: &mut dyn Write) -> anyhow::Result<()> {
     for finding in answer.findings() {
         let next = finding.next.map_or_else(String::new, |next| format!(" Try: {next}"));
@@ -115,7 +112,7 @@ fn show(answer: &Profiling, out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Writes a report into a folder. Returns the names of its files.
+/// Writes a report into a folder, and returns the names of its files.
 pub fn make(answer: &Profiling, runs: &[PathBuf], folder: &Path) -> anyhow::Result<Vec<String>> {
     if folder.exists() && !folder.is_dir() {
         let reason = format!("`{}` is a file; a report needs a folder", folder.display());
@@ -142,7 +139,7 @@ pub fn make(answer: &Profiling, runs: &[PathBuf], folder: &Path) -> anyhow::Resu
     write_whole(&folder.join(DOCUMENT), |file| file.write_all(text.as_bytes()))?;
     page::write_runs(answer, runs, &folder.join(PAGE_FILE))?;
     let names: Vec<String> = files.into_iter().flat_map(|files| files.names).collect();
-    warn_of_older(folder, &names);
+    warn_about_older(folder, &names);
     Ok(names)
 }
 
@@ -169,8 +166,8 @@ fn write_table(table: &Table, name: &str, about: &str, folder: &Path) -> anyhow:
     Ok(MadeFiles { names, about: about.to_owned() })
 }
 
-/// Warns about files of an earlier report that this one does not have.
-fn warn_of_older(folder: &Path, names: &[String]) {
+/// Warns about files of an earlier report.
+fn warn_about_older(folder: &Path, names: &[String]) {
     let charts = CHARTS.iter().flat_map(|name| ["", "-dark"].map(|mark| format!("{name}{mark}")));
     let pictures = charts.flat_map(|name| ["svg", "png"].map(|ending| format!("{name}.{ending}")));
     let tables = ["attention_summary", "model_summary"].iter();

@@ -1,4 +1,4 @@
-//! `laptime stages`: where the time went, stage by stage.
+//! `laptime stages`: the tree of stages with their times.
 
 use std::io::Write;
 
@@ -44,7 +44,7 @@ impl Args {
         StageLimits { depth: self.depth.map_or(usize::MAX, usize::from), most: self.most.unwrap_or(most) }
     }
 
-    /// Text output shows the measured iteration of a profiled run; everything else shows the whole tree.
+    /// Text output shows one measured iteration of a profiled run; other formats show the whole tree.
     fn table(&self, trace: &Trace) -> anyhow::Result<Table> {
         let is_whole = self.all || self.depth.is_some() || !self.output.is_for_people();
         Ok(match measured(trace).filter(|_| !is_whole).transpose()? {
@@ -54,7 +54,6 @@ impl Args {
     }
 }
 
-/// Runs the command.
 pub fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
     let Some(path) = args.traces.single() else {
         let rows = |trace: &_| Ok(vec![fleet::Row { device: None, values: laptime_analyze::stage_figures(trace) }]);

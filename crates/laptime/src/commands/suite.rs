@@ -1,4 +1,4 @@
-//! `laptime suite`: benchmarks attention and models, and writes a report on both.
+//! `laptime suite`: benchmarks attention and models, and writes a report.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use super::{bench, report};
 use crate::cli::{Status, read_bench};
 use crate::estimate::{Estimate, words};
 use crate::failure::{self, Hinted, refuse};
-use crate::{app::App, kept_peaks, moment::Moment, output::say, run_folder, run_input, screen};
+use crate::{app::App, kept_peaks, output::say, run_folder, run_input, screen};
 
 /// Where Nano XYZ keeps its reports.
 const KIT_REPORTS: &str = "profiling/reports";
@@ -53,19 +53,18 @@ pub struct Args {
     quiet: bool,
 }
 
-/// A step that measures: its name, and the words behind `laptime bench`.
+/// A benchmark, with the arguments of `laptime bench`.
 struct Step {
     name: &'static str,
     words: Vec<String>,
 }
 
-/// Runs the command.
 pub fn run(app: &App, args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
     if args.dry_run {
         return show(app, args, out);
     }
     let request = enter(args)?;
-    let folder = run_folder::make(request.as_deref(), "suite", Moment::now())?;
+    let folder = run_folder::make(request.as_deref(), "suite")?;
     let steps = steps(app, args, &folder);
     let mut time = SuiteTime::of(app, &steps);
     say(&format!("{} steps{}", steps.len() + 1, time.left(0)));
@@ -82,11 +81,11 @@ pub fn run(app: &App, args: &Args, out: &mut dyn Write) -> anyhow::Result<Status
     end(&folder, successful, steps.len() + 1, out)
 }
 
-/// How long the steps will take.
+/// Estimates the time left.
 struct SuiteTime {
-    /// Seconds of each step, if they are known.
+    /// Estimated seconds of each step, if known.
     steps: Option<Vec<f64>>,
-    /// Seconds of the steps that are done: expected and measured.
+    /// Seconds of the finished steps, estimated and measured.
     expected: f64,
     taken: f64,
 }
@@ -96,29 +95,28 @@ impl SuiteTime {
         Self { steps: steps.iter().map(|step| seconds(app, step)).collect(), expected: 0.0, taken: 0.0 }
     }
 
-    /// The time left from a step on, corrected by how long the earlier ones took.
+    /// The time left from a step on, scaled by how the finished steps compared with their estimate.
     fn left(&self, from: usize) -> String {
         let Some(steps) = &self.steps else { return String::new() };
-        let off = if self.expected > 0.0 { (self.taken / self.expected).clamp(0.1, 10.0) } else { 1.0 };
+        let scale = if self.expected > 0.0 { (self.taken / self.expected).clamp(0.1, 10.0) } else { 1.0 };
         let left: f64 = steps.iter().skip(from).sum();
-        format!(", about {} left", words(off * left))
+        format!(", about {} left", words(scale * left))
     }
 
-    /// A step is done.
     fn took(&mut self, step: usize, time: Duration) {
         self.expected += self.steps.as_ref().and_then(|steps| steps.get(step)).copied().unwrap_or(0.0);
         self.taken += time.as_secs_f64();
     }
 }
 
-/// The seconds of a step, if its work and the rate of the device are known.
+/// Estimated seconds of a step; none if its work or the rate of the device is unknown.
 fn seconds(app: &App, step: &Step) -> Option<f64> {
     let order = read_bench(app, step.words.clone()).ok()?.settle(app, GivenSettings::default()).ok()?;
     let device = app.device(&order.device).ok()?;
     let order = order.on(&*device);
     let peaks = kept_peaks::read(&app.environment().machine, &*device);
     let run = (order.workload.name(), device.name());
-    // A step with little work must not hide the time of the others.
+    // 0: the total needs the time of every step, however short.
     Estimate::of(app, run, &order.plan.cases(), &order.settings, peaks.as_ref(), 0).total()
 }
 
@@ -133,7 +131,7 @@ fn max_time(args: &Args) -> Seconds {
     args.max_time.unwrap_or(Seconds(if args.full { 10.0 } else { 5.0 }))
 }
 
-/// Changes to `--base-dir`, if it is given. Returns the folder of `--out`, seen from there.
+/// Changes to `--base-dir`. Returns `--out`, which stays relative to the old folder.
 fn enter(args: &Args) -> anyhow::Result<Option<PathBuf>> {
     let Some(base) = &args.base_dir else { return Ok(args.out.clone()) };
     let out = args.out.as_ref().map(std::path::absolute).transpose()?;
@@ -144,14 +142,13 @@ fn enter(args: &Args) -> anyhow::Result<Option<PathBuf>> {
     Ok(out)
 }
 
-/// Whether the suite runs on a GPU. A GPU that is missing fails later, when it is used.
+/// Whether the suite runs on a GPU. A missing GPU is reported later.
 fn is_gpu(app: &App, device: &str) -> bool {
     let opened = app.device(device);
     opened.map_or_else(|_| device.starts_with("cuda"), |device| device.name().starts_with("cuda"))
 }
 
-/// What the steps measure. A GPU finishes short sequences before its host has launched them, so that every curve is flat
-/// there: its lengths reach as far as dense and sparse attention differ, and as the models' contexts.
+/// The arguments of the steps. On a GPU, short sequences only measure launch overhead, so its lengths are larger.
 fn commands(is_gpu: bool, is_full: bool) -> [&'static str; 2] {
     match (is_gpu, is_full) {
         (false, false) => [
@@ -173,7 +170,7 @@ fn commands(is_gpu: bool, is_full: bool) -> [&'static str; 2] {
     }
 }
 
-/// The steps that measure, each into a folder of its own.
+/// The steps, each with its own folder.
 fn steps(app: &App, args: &Args, folder: &Path) -> Vec<Step> {
     let [attention, model] = commands(is_gpu(app, &args.device), args.full);
     let step = |name: &'static str, line: &str| {
@@ -193,8 +190,7 @@ fn show(app: &App, args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
     let folder = args.out.clone().unwrap_or_else(|| PathBuf::from("DIR"));
     let steps = steps(app, args, &folder);
     for step in &steps {
-        let words: Vec<String> = step.words.iter().map(|word| quoted(word)).collect();
-        writeln!(out, "laptime bench {}", words.join(" "))?;
+        writeln!(out, "laptime bench {}", shlex::try_join(step.words.iter().map(String::as_str))?)?;
     }
     let folders: Vec<String> = steps.iter().map(|step| folder.join(step.name).display().to_string()).collect();
     writeln!(out, "laptime report {} --out {}", folders.join(" "), folder.join("report").display())?;
@@ -202,17 +198,12 @@ fn show(app: &App, args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
     Ok(Status::Done)
 }
 
-/// A word quoted for a shell, if it contains blanks.
-fn quoted(word: &str) -> String {
-    if word.contains(char::is_whitespace) { format!("'{word}'") } else { word.to_owned() }
-}
-
 fn measure(app: &App, step: &Step, out: &mut dyn Write) -> anyhow::Result<bool> {
     let request = read_bench(app, step.words.clone())?;
     Ok(bench::run(app, &request, out)? == Status::Done)
 }
 
-/// Writes a report of the steps that have results.
+/// Writes a report on the steps with results.
 fn make_report(app: &App, steps: &[Step], folder: &Path, is_kit: bool) -> anyhow::Result<bool> {
     let folders = steps.iter().map(|step| folder.join(step.name));
     let folders: Vec<PathBuf> = folders.filter(|folder| folder.join(RESULTS_FILE).is_file()).collect();
@@ -229,7 +220,7 @@ fn make_report(app: &App, steps: &[Step], folder: &Path, is_kit: bool) -> anyhow
     Ok(true)
 }
 
-/// Prints why a step failed, and continues unless the user wants to stop.
+/// Prints why a step failed, and continues unless the user pressed Ctrl-C.
 fn continue_after(app: &App, done: anyhow::Result<bool>) -> anyhow::Result<bool> {
     match done {
         Err(error) if app.interrupt.is_requested() || failure::is_closed_pipe(&error) => Err(error),
@@ -261,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_left_is_corrected_by_the_steps_that_are_done() {
+    fn the_time_left_is_scaled_by_the_finished_steps() {
         let mut time = SuiteTime { steps: Some(vec![10.0, 100.0]), expected: 0.0, taken: 0.0 };
         assert_eq!(time.left(0), ", about 2 min left");
         time.took(0, Duration::from_secs(20));

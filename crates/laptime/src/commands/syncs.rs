@@ -1,4 +1,4 @@
-//! `laptime syncs`: where the host waits for a device.
+//! `laptime syncs`: where the host waits for a device, and for how long.
 
 use std::io::Write;
 
@@ -36,7 +36,6 @@ pub struct Args {
     output: OutputArgs,
 }
 
-/// Runs the command.
 pub fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
     let Some(path) = args.traces.single() else { return run_several(args, out) };
     let trace = args.output.read_trace(path)?;

@@ -1,4 +1,4 @@
-//! `laptime top`: the names with the most self time.
+//! `laptime top`: ranks names by self time.
 
 use std::io::Write;
 
@@ -61,7 +61,6 @@ const SORTS: [Choice<Sort>; 4] = [
     ("count", "Number of calls", Sort::Count),
 ];
 
-/// Runs the command.
 pub fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
     let Some(path) = args.traces.single() else {
         let rows = |trace: &_| Ok(vec![fleet::Row { device: None, values: laptime_analyze::top(trace).values() }]);

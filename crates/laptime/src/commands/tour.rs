@@ -1,4 +1,4 @@
-//! `laptime tour`: five commands that find a bottleneck, fix it and prove it, with what each of them shows.
+//! `laptime tour`: finds a bottleneck, fixes it and proves it, in five steps.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use anyhow::Context;
 
 use crate::run_folder::{self, PAGE_FILE};
-use crate::{cli::Status, commands::page, failure::refuse, moment::Moment, output::wrapped_for_screen};
+use crate::{cli::Status, commands::page, failure::refuse, output::wrapped_for_screen};
 
 /// Find a bottleneck, fix it and prove it, in five commands
 ///
@@ -26,26 +26,25 @@ pub struct Args {
 /// A generated trace in the format of torch.profiler (`scripts/make-tour-trace`): its times follow a formula.
 const TORCH: &[u8] = include_bytes!("tour_torch.json.gz");
 
-/// The name of that trace in the folder of a tour.
 const TORCH_FILE: &str = "torch.json.gz";
 
-/// The planted fault: every token copies offloaded layers over a slow link, and waits for each of them.
+/// The planted fault: every token copies offloaded layers over a slow link and waits for each.
 const OFFLOAD: &str =
     "offload --preset tiny --num-gpu-layers 2 --link-gbps 0.05 --max-tokens 4 --iterations 6 --device cpu";
 
-/// The columns of the output if the terminal is wider or unknown.
+/// The maximum width of the output.
 const WIDTH: u16 = 96;
 
-/// The command whose verdict, at the end of its output, is shown too.
+/// The command whose verdict is shown too.
 const AB: &str = "ab";
 
-/// A step: the commands, of which the last one is shown.
+/// Runs commands and shows part of the output of the last one.
 struct Step {
     title: &'static str,
     commands: Vec<Vec<String>>,
-    /// The shown lines begin with the one that starts like this …
+    /// The output is shown from a line that starts with this …
     from: &'static str,
-    /// … and end before the one that starts like this.
+    /// … up to a line that starts with this.
     until: &'static str,
 }
 
@@ -101,9 +100,8 @@ fn steps(folder: &Path) -> [Step; 5] {
     ]
 }
 
-/// Runs the command.
 pub fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
-    let folder = run_folder::make(args.out.as_deref(), "tour", Moment::now())?;
+    let folder = run_folder::make(args.out.as_deref(), "tour")?;
     let torch = folder.join(TORCH_FILE);
     std::fs::write(&torch, TORCH).with_context(|| format!("cannot write `{}`", torch.display()))?;
     for (number, step) in (1..).zip(steps(&folder)) {
@@ -135,7 +133,7 @@ fn show(number: u8, step: &Step, out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs this program with other arguments and returns what it prints.
+/// Runs this program with other arguments and returns its output.
 fn run_command(words: &[String]) -> anyhow::Result<String> {
     let program = std::env::current_exe().context("cannot find this program")?;
     let width = terminal_size::terminal_size().map_or(WIDTH, |(width, _)| width.0.min(WIDTH));
@@ -150,7 +148,7 @@ fn run_command(words: &[String]) -> anyhow::Result<String> {
     refuse(format!("`laptime {}` failed", words.join(" ")), hint)
 }
 
-/// The lines from one that starts like `from` to before one that starts like `until`; all of them if none does.
+/// The lines from the one that starts with `from` up to the one that starts with `until`.
 fn part<'a>(text: &'a str, from: &str, until: &str) -> Vec<&'a str> {
     let lines: Vec<&str> = text.trim_end().lines().collect();
     let first = lines.iter().position(|line| line.starts_with(from)).unwrap_or(0);
@@ -162,14 +160,14 @@ fn part<'a>(text: &'a str, from: &str, until: &str) -> Vec<&'a str> {
     part
 }
 
-/// The sentence that ends a comparison, which may be wrapped.
+/// The verdict at the end of a comparison, which may be wrapped.
 fn verdict(text: &str) -> Vec<&str> {
     let lines: Vec<&str> = text.trim_end().lines().collect();
     let is_verdict = |line: &&str| ["B is", "No difference", "Unclear"].iter().any(|start| line.starts_with(start));
     lines.iter().rposition(is_verdict).map_or_else(Vec::new, |first| lines[first..].to_vec())
 }
 
-/// How a user calls this program.
+/// How the user started this program.
 fn program() -> &'static str {
     if std::env::var_os("CARGO").is_some() { "cargo run --release --" } else { "laptime" }
 }
@@ -191,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_step_shows_the_part_of_the_output_that_matters() {
+    fn a_step_shows_the_relevant_part_of_the_output() {
         let text = "stage  calls\nx  1\n\nOne iteration: 3 ms\nSetup: 1 s\n\nnote: a\n";
         assert_eq!(part(text, "stage", "Setup:"), ["stage  calls", "x  1", "", "One iteration: 3 ms"]);
         assert_eq!(part("other\n\n", "stage", "Setup:"), ["other"]);

@@ -1,8 +1,8 @@
 //! `laptime view`: serves the page of a trace to a browser on this machine.
 //!
-//! Other programs and pages of this machine can reach the port too. So the page itself is empty, everything else needs
-//! the token of the printed address, a request must name this server as its host (a foreign name that resolves to
-//! 127.0.0.1 does not), and of other origins only Perfetto's may read, and only the trace.
+//! Other programs and web pages on this machine can reach the port too. Therefore `/` is only a shell, all data needs the
+//! token in the printed URL, the `Host` header must name this server (against DNS rebinding), and the only foreign origin
+//! allowed is Perfetto's, for the trace only.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -40,16 +40,13 @@ pub struct Args {
     most_spans: usize,
 }
 
-/// Requests that are answered at the same time.
+/// Maximum number of concurrent requests.
 const MOST_REQUESTS: usize = 16;
 
-/// The origin that may read the trace.
 const PERFETTO: &str = "https://ui.perfetto.dev";
 
-/// The header with the token.
 const TOKEN: &str = "x-laptime-token";
 
-/// Runs the command.
 pub fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
     let file = trace_of(&args.trace)?;
     let trace = read_trace(&file)?;
@@ -61,7 +58,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
     let flag = Arc::clone(&is_ended);
     ctrlc::set_handler(move || {
         flag.store(true, Ordering::SeqCst);
-        // Wakes the loop below, which waits for a connection.
+        // Wakes the accept loop.
         drop(TcpStream::connect(address));
     })
     .context("cannot listen for Ctrl-C")?;
@@ -101,7 +98,7 @@ impl Server<'_> {
                 if is_ended.load(Ordering::SeqCst) {
                     break;
                 }
-                // A peer that went away before it was accepted.
+                // The peer closed the connection before it was accepted.
                 let Ok(stream) = stream else { continue };
                 let open = &open;
                 if open.fetch_add(1, Ordering::SeqCst) >= MOST_REQUESTS {
@@ -130,7 +127,7 @@ impl Server<'_> {
         }
         let mut response = match request.method.as_str() {
             "GET" => self.get(path, query, request),
-            // What a browser asks before it sends a header of our own from another origin.
+            // The CORS preflight for the token header.
             "OPTIONS" if is_perfetto => Response { status: 204, ..Response::text(204, "") },
             _ => Response::text(405, "this server answers GET requests"),
         };
@@ -169,7 +166,7 @@ impl Server<'_> {
         match found {
             Ok((kind, body)) => {
                 let name = self.file.file_name().unwrap_or_default().to_string_lossy();
-                // Headers are one line of plain letters.
+                // A header value must be ASCII.
                 let name = name.chars().map(|letter| if letter.is_ascii_graphic() { letter } else { '_' }).collect();
                 Response { status: 200, kind, headers: vec![("X-File-Name", name)], body }
             }
@@ -177,7 +174,7 @@ impl Server<'_> {
         }
     }
 
-    /// The trace as Perfetto reads it: the file itself, unless it is a database.
+    /// The trace in a format that Perfetto reads: the file itself, unless it is an SQLite database.
     fn trace_bytes(&self) -> io::Result<Vec<u8>> {
         let bytes = std::fs::read(self.file)?;
         if !bytes.starts_with(b"SQLite format 3\0") {
@@ -189,12 +186,12 @@ impl Server<'_> {
     }
 }
 
-/// Compares without telling by its time how much was right.
+/// Compares in constant time.
 fn is_equal(given: &[u8], known: &[u8]) -> bool {
     given.len() == known.len() && std::iter::zip(given, known).fold(0, |sum, (a, b)| sum | (a ^ b)) == 0
 }
 
-/// `from=NS&to=NS`.
+/// Parses `from=NS&to=NS`.
 fn window(query: &str) -> Option<std::ops::Range<u64>> {
     let (from, to) = query.strip_prefix("from=")?.split_once("&to=")?;
     let window = from.parse().ok()?..to.parse().ok()?;

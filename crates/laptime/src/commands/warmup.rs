@@ -1,4 +1,4 @@
-//! `laptime warmup`: how many iterations until a workload is steady.
+//! `laptime warmup`: finds how many iterations a workload needs until it is steady.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -10,13 +10,12 @@ use crate::output::{warn, write_to_screen};
 use crate::request::{OUTPUT, Request};
 use crate::{app::App, cli::Status, failure::refuse, session::Session};
 
-/// Default iterations per process: enough to see a level after a warm-up of a third of them.
+/// Default iterations per process: enough for a steady state after a third of them.
 const ITERATIONS: usize = 60;
 
 /// Default number of fresh processes.
 const RUNS: u32 = 3;
 
-/// Runs the command.
 pub fn run(app: &App, request: &Request, out: &mut dyn Write) -> anyhow::Result<Status> {
     if request.run.warmup.is_some() {
         let reason = "`laptime warmup` finds the number of warm-up iterations, so `--warmup` cannot be given";
@@ -31,7 +30,7 @@ pub fn run(app: &App, request: &Request, out: &mut dyn Write) -> anyhow::Result<
     request.check_flags(app, order.workload.name())?;
     order.settings.warmup = WarmUp::Iterations(0);
     order.settings.cold = true;
-    // Only a fresh process is cold: a second case in the same one would start warm.
+    // Each case needs a fresh process to start cold.
     order.settings.isolate = true;
     if request.run.dry_run {
         return bench::show_cases(&order, &request.place.format, out);

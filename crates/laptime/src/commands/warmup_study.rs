@@ -1,4 +1,4 @@
-//! `laptime warmup --warmups`: compares numbers of warm-up iterations, each in fresh processes.
+//! `laptime warmup --warmups`: compares numbers of warm-up iterations, in fresh processes.
 
 use std::path::{Path, PathBuf};
 use std::{fs, io::Write};
@@ -13,8 +13,8 @@ use laptime_trace::run::{ResultsWriter, Run};
 use crate::output::{say, warn, write_file, write_to_screen};
 use crate::request::{OUTPUT, Order, Request};
 use crate::{
-    app::App, cli::Status, commands::bench, failure::refuse, fresh_process, moment::Moment, progress::Progress,
-    run_folder, session::describe,
+    app::App, cli::Status, commands::bench, failure::refuse, fresh_process, progress::Progress, run_folder,
+    session::describe,
 };
 
 /// The numbers of warm-up iterations that CS336 assignment 2 compares.
@@ -26,19 +26,17 @@ const ITERATIONS: usize = 10;
 /// Default number of fresh processes per number.
 const RUNS: u32 = 3;
 
-/// The seed of the order within a round.
 const SEED: u64 = 0x3a_7a9;
 
-/// Every iteration of every number, for a chart.
+/// Every iteration, for a chart.
 const LAPS_FILE: &str = "warmup_laps.csv";
 
-/// The table.
 const COMPARISON_FILE: &str = "warmup_comparison.csv";
 
 /// The cold start of the median process.
 const COLD_FILE: &str = "cold_start.json";
 
-/// Runs the command. Each number has a folder of its own in that of the run.
+/// Runs the command. Each number has its own subfolder.
 pub fn run(app: &App, request: &Request, out: &mut dyn Write) -> anyhow::Result<Status> {
     let defaults = GivenSettings { iterations: Some(ITERATIONS), runs: Some(RUNS), ..GivenSettings::default() };
     let mut order = request.settle(app, defaults)?;
@@ -49,9 +47,9 @@ pub fn run(app: &App, request: &Request, out: &mut dyn Write) -> anyhow::Result<
     if request.run.dry_run {
         return show(&order, &numbers, request, out);
     }
-    // Closed again before fresh processes open it.
+    // The device is closed again before worker processes open it.
     let run = describe(app, &order, &*app.device(&order.device)?)?;
-    let folder = run_folder::make(request.place.out.as_deref(), "warmup", Moment::now())?;
+    let folder = run_folder::make(request.place.out.as_deref(), "warmup")?;
     let mut study = Study::begin(app, &run, order.plan.cases(), &numbers, &folder)?;
     study.run_all(request.run.quiet)?;
     let by_number: Vec<(usize, Vec<CaseResult>)> =
@@ -73,7 +71,7 @@ pub fn run(app: &App, request: &Request, out: &mut dyn Write) -> anyhow::Result<
     Ok(if has_failed { Status::BadNews } else { Status::Done })
 }
 
-/// Shows the cases and the numbers; opens no device.
+/// Shows the cases and numbers without opening a device.
 fn show(order: &Order<'_>, numbers: &[usize], request: &Request, out: &mut dyn Write) -> anyhow::Result<Status> {
     bench::show_cases(order, &request.place.format, out)?;
     if request.place.format.format() == Format::Text {
@@ -83,7 +81,7 @@ fn show(order: &Order<'_>, numbers: &[usize], request: &Request, out: &mut dyn W
     Ok(Status::Done)
 }
 
-/// Prints the cold start of a fresh process, and saves it for machine formats.
+/// Shows and saves the cold start of the median process.
 fn show_cold_start(answer: &[WarmUpRows], folder: &Path, request: &Request, out: &mut dyn Write) -> anyhow::Result<()> {
     let Some(table) = tables::cold_start(answer) else {
         warn("no process wrote a readable trace, so the cost of the first iteration cannot be broken down");
@@ -97,7 +95,7 @@ fn show_cold_start(answer: &[WarmUpRows], folder: &Path, request: &Request, out:
     Ok(())
 }
 
-/// The requested numbers, each once, in ascending order.
+/// The requested numbers, sorted, without duplicates.
 fn numbers(request: &Request) -> Vec<usize> {
     let mut numbers = if request.warmups.is_empty() { NUMBERS.to_vec() } else { request.warmups.clone() };
     numbers.sort_unstable();
@@ -105,7 +103,6 @@ fn numbers(request: &Request) -> Vec<usize> {
     numbers
 }
 
-/// Numbers of warm-up iterations, measured alternately.
 struct Study<'a> {
     app: &'a App,
     cases: Vec<Case>,
@@ -114,7 +111,7 @@ struct Study<'a> {
     cold: Vec<ColdProcess>,
 }
 
-/// One number of warm-up iterations, with its folder.
+/// A number of warm-up iterations.
 struct Row {
     number: usize,
     run: Run,
@@ -124,12 +121,12 @@ struct Row {
 }
 
 impl<'a> Study<'a> {
-    /// Creates a folder for each number.
+    /// Creates the folder of each number.
     fn begin(app: &'a App, run: &Run, cases: Vec<Case>, numbers: &[usize], folder: &Path) -> anyhow::Result<Self> {
         let row = |&number: &usize| -> anyhow::Result<Row> {
             let mut run = run.clone();
             run.settings.warmup = WarmUp::Iterations(number);
-            let folder = run_folder::make(Some(&folder.join(format!("warmup-{number}"))), "", Moment::now())?;
+            let folder = run_folder::make(Some(&folder.join(format!("warmup-{number}"))), "")?;
             run.write(&folder)?;
             let traces = folder.join("traces");
             fs::create_dir_all(&traces).with_context(|| format!("cannot create the folder `{}`", traces.display()))?;
@@ -139,14 +136,14 @@ impl<'a> Study<'a> {
         Ok(Self { app, cases, runs: run.settings.runs.max(1), rows, cold: Vec::new() })
     }
 
-    /// Measures rounds, each with every number of every case in a random order, so that drift affects all of them.
+    /// Measures rounds of all numbers and cases in random order, so that drift affects all of them.
     fn run_all(&mut self, is_quiet: bool) -> anyhow::Result<()> {
         self.app.listen_for_interrupts();
         let places = orders(self.rows.len(), self.cases.len(), self.runs, SEED);
         let mut progress = Progress::new(places.len(), is_quiet);
-        for Place { run, row, case } in places {
+        for Process { run, row, case } in places {
             progress.begin(&self.cases[case], run, self.runs);
-            if !self.take(run, row, case)? {
+            if !self.measure(run, row, case)? {
                 let reason = "interrupted before all numbers of warm-up iterations were measured";
                 return refuse(reason, "finished measurements are saved; `laptime warmup` starts over");
             }
@@ -156,7 +153,7 @@ impl<'a> Study<'a> {
     }
 
     /// Measures one process; false if the user interrupted it.
-    fn take(&mut self, run: u32, row: usize, case: usize) -> anyhow::Result<bool> {
+    fn measure(&mut self, run: u32, row: usize, case: usize) -> anyhow::Result<bool> {
         let Row { run: about, traces, writer, results, .. } = &mut self.rows[row];
         let trace = traces.join(format!("case-{case}-run-{run}.pftrace"));
         let job = Job { run, trace: Some(trace.clone()), ..Job::of(about, vec![self.cases[case].clone()]) };
@@ -170,26 +167,26 @@ impl<'a> Study<'a> {
     }
 }
 
-/// The cold start of a process; none if it wrote no readable trace.
+/// The cold start of a process; none without a readable trace.
 fn cold(case: &Case, trace: &Path) -> Option<ColdProcess> {
     let start = laptime_analyze::cold_start(&laptime_trace::read(trace).ok()?)?;
     Some(ColdProcess { case: case.clone(), start })
 }
 
-/// The order of the processes.
+/// A process to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Place {
+struct Process {
     run: u32,
     row: usize,
     case: usize,
 }
 
-/// Every process once: round by round, each round in random order.
-fn orders(rows: usize, cases: usize, runs: u32, seed: u64) -> Vec<Place> {
+/// All processes, in rounds of random order.
+fn orders(rows: usize, cases: usize, runs: u32, seed: u64) -> Vec<Process> {
     let mut rng = Rng::new(seed);
     let round = |run: u32| {
-        let all = (0..rows).flat_map(move |row| (0..cases).map(move |case| Place { run, row, case }));
-        let mut all: Vec<Place> = all.collect();
+        let all = (0..rows).flat_map(move |row| (0..cases).map(move |case| Process { run, row, case }));
+        let mut all: Vec<Process> = all.collect();
         rng.shuffle(&mut all);
         all
     };
@@ -201,9 +198,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_round_has_every_number_of_every_case_in_an_order_of_its_own() {
+    fn every_round_has_every_number_and_case_in_its_own_order() {
         let places = orders(5, 2, 3, SEED);
-        let rounds: Vec<&[Place]> = places.chunks(10).collect();
+        let rounds: Vec<&[Process]> = places.chunks(10).collect();
         assert_eq!(rounds.len(), 3);
         for (run, round) in rounds.iter().enumerate() {
             let mut sorted = round.to_vec();
@@ -212,7 +209,7 @@ mod tests {
             sorted.dedup();
             assert_eq!(sorted.len(), 10);
         }
-        let order = |round: &[Place]| round.iter().map(|place| (place.row, place.case)).collect::<Vec<_>>();
+        let order = |round: &[Process]| round.iter().map(|place| (place.row, place.case)).collect::<Vec<_>>();
         assert!(order(rounds[0]) != order(rounds[1]) && order(rounds[1]) != order(rounds[2]));
         assert_eq!(places, orders(5, 2, 3, SEED), "the same seed gives the same order");
     }

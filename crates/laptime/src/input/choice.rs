@@ -1,11 +1,11 @@
-//! Flags with a few words to choose from, and flags that exclude others.
+//! Flags with named choices, and flags that exclude others.
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 
-/// A word that a flag takes, its help, and what it means.
+/// A value of a flag: its word, its help, and its meaning.
 pub type Choice<T> = (&'static str, &'static str, T);
 
-/// Reads one of these words.
+/// A parser for one of these words.
 pub fn one_of<T: Copy + Send + Sync>(choices: &'static [Choice<T>]) -> impl TypedValueParser<Value = T> {
     let words = choices.iter().map(|(word, help, _)| PossibleValue::new(*word).help(*help));
     let value = |word: String| choices.iter().find(|(known, ..)| *known == word).map(|(.., value)| *value);

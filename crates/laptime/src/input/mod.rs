@@ -1,4 +1,4 @@
-//! What a command reads: its request, runs, traces and source files.
+//! The input of commands: requests, runs, traces and source files.
 
 pub mod choice;
 pub mod near;

@@ -1,4 +1,4 @@
-//! What to measure: a workload, the values of its axes and the settings, from flags and a plan.
+//! Requests to measure a workload, from flags and plan files.
 
 use std::path::{Path, PathBuf};
 
@@ -17,7 +17,7 @@ use crate::{
     failure::{refusal, refuse},
 };
 
-/// The flags of every command that measures.
+/// The flags of all commands that measure.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "How to measure")]
 pub struct RunArgs {
@@ -94,7 +94,7 @@ impl RunArgs {
     }
 }
 
-/// The flags of `bench` alone.
+/// The flags of `bench` only.
 #[derive(Debug, Clone, Default, Args)]
 pub struct BenchArgs {
     #[command(flatten)]
@@ -107,7 +107,7 @@ pub struct BenchArgs {
     fit: Option<String>,
 }
 
-/// The flags of `warmup` alone.
+/// The flags of `warmup` only.
 #[derive(Debug, Clone, Default, Args)]
 pub struct WarmupArgs {
     /// Compare these numbers of warm-up iterations, each in fresh processes [default with `--model-size`: 0,1,2,5,10]
@@ -115,12 +115,12 @@ pub struct WarmupArgs {
     warmups: Vec<usize>,
 }
 
-/// The flags of a command alone; none if it is another one.
+/// The flags of a single command; defaults for other commands.
 fn own<T: FromArgMatches + Default>(is_own: bool, matches: &ArgMatches) -> Result<T, clap::Error> {
     if is_own { T::from_arg_matches(matches) } else { Ok(T::default()) }
 }
 
-/// Where a run is saved.
+/// Where a run is saved, and the format of its tables.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Where it goes")]
 pub struct PlaceArgs {
@@ -136,24 +136,19 @@ pub struct PlaceArgs {
 pub struct Request {
     pub command: Command,
     pub workload: Option<String>,
-    /// Values by axis name, as given.
+    /// Axis flags as written, with their values.
     axes: Vec<Given>,
     pub run: RunArgs,
     pub place: PlaceArgs,
-    /// The folder of the run to continue.
     pub resume: Option<PathBuf>,
-    /// The axis whose largest value is searched for.
     pub fit: Option<String>,
-    /// The flags of single workloads that were given.
+    /// Flags that only some workloads have.
     pub flags: Flags,
-    /// Numbers of warm-up iterations to compare.
     pub warmups: Vec<usize>,
-    /// How the sweep runs on a cluster.
     pub slurm: SlurmArgs,
 }
 
 impl Request {
-    /// Reads the matches of a command that measures.
     pub fn from_matches(matches: &ArgMatches, app: &App, command: Command) -> Result<Self, clap::Error> {
         let (workload, matches) = match matches.subcommand() {
             Some((name, matches)) => (Some(name.to_owned()), matches),
@@ -169,12 +164,12 @@ impl Request {
         Ok(Self { command, workload, axes, run, place, resume, fit, flags, warmups, slurm })
     }
 
-    /// The axis flags that were given, as they were written.
+    /// The given axis flags, as written.
     pub fn written_axes(&self) -> Vec<&str> {
         self.axes.iter().map(|(written, _)| written.as_str()).collect()
     }
 
-    /// Refuses flags that the workload does not have.
+    /// Refuses flags that only other workloads have.
     pub fn check_flags(&self, app: &App, workload: &str) -> anyhow::Result<()> {
         let own = app.extras(workload).flags(self.command);
         let is_own = |name: &str| own.iter().any(|flag| flag.name == name);
@@ -191,7 +186,6 @@ impl Request {
         refuse(reason, format!("the name must end in {endings}; `--out` sets the run's folder"))
     }
 
-    /// The run, as extras of workloads see it.
     pub fn context<'a>(
         &'a self,
         app: &'a App,
@@ -211,40 +205,38 @@ impl Request {
         })
     }
 
-    /// Where extras of workloads print.
     pub fn screen(&self) -> Terminal {
         Terminal { format: self.place.format.format() }
     }
 
-    /// Whether a workload, a plan, settings or a device were given.
+    /// Whether a workload, plan, setting or device was given.
     pub fn is_specific(&self) -> bool {
         self.workload.is_some() || self.has_settings() || self.run.device.is_some()
     }
 
-    /// The same, with this workload if none was given.
+    /// Adds this workload if neither a workload nor a plan was given.
     pub fn named(&self, workload: &str) -> Self {
         let workload = self.workload.clone().or_else(|| self.run.plan.is_none().then(|| workload.to_owned()));
         Self { workload, ..self.clone() }
     }
 
-    /// Whether a workload with its axes, or a plan, was asked for.
+    /// Whether a workload or a plan was given.
     pub fn has_axes(&self) -> bool {
         self.workload.is_some() || self.run.plan.is_some()
     }
 
-    /// Whether one of these axes was given, by a flag or in a plan.
+    /// Whether one of these axes was given, by a flag or by a plan.
     pub fn names_any(&self, workload: &dyn Workload, axes: &[&str]) -> bool {
         let aliases = workload.aliases();
         let is_one = |(name, _): &Given| axes.contains(&axis_of(&aliases, name));
         self.run.plan.is_some() || self.axes.iter().any(is_one)
     }
 
-    /// Whether settings were given.
     pub fn has_settings(&self) -> bool {
         self.run.settings() != GivenSettings::default() || self.run.plan.is_some()
     }
 
-    /// Combines everything: flags override the plan, the plan the defaults of the command, and these those of the workload.
+    /// Resolves the request. Precedence: flags, plan, defaults of the command, defaults of the workload.
     pub fn settle<'a>(&self, app: &'a App, defaults: GivenSettings) -> anyhow::Result<Order<'a>> {
         let file = self.run.plan.as_deref().map(PlanFile::read).transpose()?.unwrap_or_default();
         let name = match (&self.workload, &file.workload) {
@@ -270,10 +262,10 @@ impl Request {
     }
 }
 
-/// The flag for a copy of the table.
+/// `--output FILE` writes a copy of the table.
 pub const OUTPUT: &str = "output";
 
-/// The flags of single workloads among the matches of a command.
+/// Flags that only some workloads have.
 fn read_flags(matches: &ArgMatches, app: &App, command: Command) -> Flags {
     let mut flags = Flags::default();
     let all = app.extras.iter().flat_map(|extras| extras.flags(command));
@@ -299,7 +291,7 @@ fn foreign_flag(app: &App, command: Command, workload: &str, name: &str) -> anyh
     refusal(reason, hint)
 }
 
-/// The names of a workload's flags: its axes, and other names of them.
+/// The flags of a workload: its axes and their aliases.
 pub fn flags(workload: &dyn Workload) -> Vec<&'static str> {
     let aliases = workload.aliases().into_iter().filter(|alias| alias.is_flag()).map(|alias| alias.name);
     workload.axes().iter().map(|axis| axis.name).chain(aliases).collect()
@@ -313,13 +305,13 @@ fn no_workload(app: &App, has_plan: bool) -> anyhow::Error {
 }
 
 impl Order<'_> {
-    /// The same, with words such as `auto` resolved for a device.
+    /// Resolves values such as `auto` for a device.
     pub fn on(self, device: &dyn Device) -> Self {
         let plan = self.plan.map(|case| self.workload.on_device(case, device));
         Self { plan, ..self }
     }
 
-    /// The timings for a device: the requested ones, or its default.
+    /// The requested timings, or the default of the device.
     pub fn timings_on(&self, device: &dyn Device) -> anyhow::Result<Vec<Timing>> {
         let request = |timing: &Timing| Ok(settle_timing(device, Some(*timing))?);
         match self.timings.as_slice() {
@@ -328,7 +320,7 @@ impl Order<'_> {
         }
     }
 
-    /// The settings for a device, for a command that uses one timing.
+    /// The settings for a device, for commands that use one timing.
     pub fn settings_on(&self, device: &dyn Device) -> anyhow::Result<Settings> {
         Ok(Settings { timing: self.timing_on(device)?, l2: settle_l2(device, self.settings.l2)?, ..self.settings })
     }
@@ -343,15 +335,13 @@ impl Order<'_> {
     }
 }
 
-/// What is measured; everything is resolved except `auto`.
+/// A resolved request; only `auto` is left to [`Order::on`].
 pub struct Order<'a> {
     pub workload: &'a dyn Workload,
-    /// Its axes with their values.
     pub plan: Plan,
-    /// How cases are measured.
     pub settings: Settings,
-    /// The timings that were requested; empty for that of the device.
+    /// The requested timings; empty for the default of the device.
     pub timings: Vec<Timing>,
-    /// The device, by the name that was given.
+    /// The device as given.
     pub device: String,
 }

@@ -1,4 +1,4 @@
-//! Runs as a report reads them: a run's folder, a folder of such folders, or the profile of another tool.
+//! Reads runs: a run folder, a folder of run folders, or the profile of another tool.
 
 use std::path::{Path, PathBuf};
 
@@ -11,25 +11,20 @@ use serde_json::Value;
 
 use crate::{
     app::App,
-    failure::{Hinted, refusal, refuse},
+    failure::{Hinted, refuse},
     output::warn,
 };
 
-/// Reads everything that some paths hold, in the order given.
 pub fn read(app: &App, paths: &[PathBuf]) -> anyhow::Result<Vec<ProfiledRun>> {
     let mut runs = Vec::new();
     for path in paths {
         let found = if path.is_dir() { read_folder(app, path)? } else { read_file(app, path)? };
         if found.is_empty() {
-            return Err(nothing(app, path));
+            return refuse(format!("`{}` contains no run", path.display()), hint(app));
         }
         runs.extend(found);
     }
     Ok(runs)
-}
-
-fn nothing(app: &App, path: &Path) -> anyhow::Error {
-    refusal(format!("`{}` contains no run", path.display()), hint(app))
 }
 
 fn hint(app: &App) -> String {
@@ -42,7 +37,7 @@ fn hint(app: &App) -> String {
     )
 }
 
-/// The run in a folder, else those in its folders, by name.
+/// The run in a folder, or else the runs in its subfolders, sorted by name.
 fn read_folder(app: &App, folder: &Path) -> anyhow::Result<Vec<ProfiledRun>> {
     let own = read_one(app, folder)?;
     if !own.is_empty() {
@@ -61,7 +56,7 @@ fn read_folder(app: &App, folder: &Path) -> anyhow::Result<Vec<ProfiledRun>> {
     Ok(runs)
 }
 
-/// What one folder contains: a run, else profiles of other tools.
+/// The run in a folder, or else profiles of other tools.
 fn read_one(app: &App, folder: &Path) -> anyhow::Result<Vec<ProfiledRun>> {
     if folder.join(RESULTS_FILE).is_file() {
         return Ok(vec![read_run(folder)?]);
@@ -86,7 +81,7 @@ fn read_run(folder: &Path) -> anyhow::Result<ProfiledRun> {
     Ok(ProfiledRun { folder: name(folder), results: results(&path, &path)?, run: manifest(folder)? })
 }
 
-/// The results in a file. Warns about the file, or the run that it belongs to, if the last one is incomplete.
+/// Reads a results file. A warning about an incomplete last result names `named`.
 pub fn results(file: &Path, named: &Path) -> anyhow::Result<Vec<CaseResult>> {
     let read = read_results(file)?;
     if read.was_cut {
@@ -95,7 +90,7 @@ pub fn results(file: &Path, named: &Path) -> anyhow::Result<Vec<CaseResult>> {
     Ok(read.results)
 }
 
-/// The `run.json` of a folder, if it has one.
+/// The `run.json` in a folder, if there is one.
 pub fn manifest(folder: &Path) -> anyhow::Result<Option<Run>> {
     Ok(folder.join(RUN_FILE).is_file().then(|| Run::read(folder)).transpose()?)
 }
@@ -116,8 +111,8 @@ fn read_profile(app: &App, extras: &dyn Extras, path: &Path) -> anyhow::Result<P
     Ok(ProfiledRun { folder: name(path), run: None, results })
 }
 
-/// The last part of a path; of `.` and the like the folder that it stands for.
-fn name(path: &Path) -> String {
+/// The file name of a path, or of the folder that `.` and the like stand for.
+pub fn name(path: &Path) -> String {
     let whole = if path.file_name().is_some() { path.to_owned() } else { path.canonicalize().unwrap_or_default() };
-    whole.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+    whole.file_name().map_or_else(|| "root".to_owned(), |name| name.to_string_lossy().into_owned())
 }

@@ -1,31 +1,28 @@
-//! Source files: finds them in folders, reads them, and audits them on all CPUs.
+//! Finds source files in folders and audits them in parallel.
 
 use std::path::{Path, PathBuf};
-use std::sync::{
-    Mutex,
-    atomic::{AtomicUsize, Ordering::Relaxed},
-};
 use std::{collections::HashSet, io};
 
 use anyhow::Context;
 use laptime_audit::{Audited, AuditedFile, Language, Problem, Rules, RulesFile};
 use laptime_trace::small_file;
+use rayon::prelude::*;
 
 use crate::{
     failure::{Hinted, refuse},
     output::warn,
 };
 
-/// Folders with third-party code or build output. Folders whose name begins with a dot are skipped too.
-const PASSED_OVER: [&str; 5] = ["__pycache__", "node_modules", "site-packages", "target", "venv"];
+/// Folders with third-party code or build output. Hidden folders are skipped too.
+const SKIPPED: [&str; 5] = ["__pycache__", "node_modules", "site-packages", "target", "venv"];
 
-/// A file that marks a folder as a Python virtual environment.
+/// Marks a folder as a Python virtual environment.
 const ENVIRONMENT: &str = "pyvenv.cfg";
 
-/// The maximum size of a file. Nobody writes a larger one by hand.
+/// Larger files are not written by hand.
 const MOST_BYTES: u64 = 16 << 20;
 
-/// Finds the files of Rust and Python at these paths, in order; links are not followed.
+/// Finds Rust and Python files, sorted; links are not followed.
 pub fn find(paths: &[PathBuf], rules_files: &[RulesFile]) -> anyhow::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for path in paths {
@@ -43,8 +40,7 @@ pub fn find(paths: &[PathBuf], rules_files: &[RulesFile]) -> anyhow::Result<Vec<
     files.dedup();
     if files.is_empty() {
         let names: Vec<String> = paths.iter().map(|path| format!("`{}`", path.display())).collect();
-        let hint =
-            format!("name a folder with source files; {} and hidden folders are skipped", PASSED_OVER.join(", "));
+        let hint = format!("name a folder with source files; {} and hidden folders are skipped", SKIPPED.join(", "));
         return refuse(format!("there are no Rust or Python files in {}", names.join(", ")), hint);
     }
     Ok(files)
@@ -70,7 +66,7 @@ fn walk(root: &Path, rules_files: &[RulesFile], files: &mut Vec<PathBuf>) -> any
         if rules_files.iter().any(|rules| rules.skips(&shown(&path))) {
             continue;
         }
-        if kind.is_dir() && !is_passed_over(&path) {
+        if kind.is_dir() && !is_skipped(&path) {
             match std::fs::read_dir(&path) {
                 Ok(entries) => open.push(entries),
                 Err(error) => warn(&format!("cannot read the folder `{}`: {error}", path.display())),
@@ -82,38 +78,20 @@ fn walk(root: &Path, rules_files: &[RulesFile], files: &mut Vec<PathBuf>) -> any
     Ok(())
 }
 
-fn is_passed_over(folder: &Path) -> bool {
+fn is_skipped(folder: &Path) -> bool {
     let name = folder.file_name().unwrap_or_default().to_string_lossy();
-    name.starts_with('.') || PASSED_OVER.contains(&&*name) || folder.join(ENVIRONMENT).is_file()
+    name.starts_with('.') || SKIPPED.contains(&&*name) || folder.join(ENVIRONMENT).is_file()
 }
 
-/// A path as people see it: parts divided by `/`, without `./` before it.
+/// A path for display: separated by `/`, without a leading `./`.
 pub fn shown(path: &Path) -> String {
     let text = path.to_string_lossy().replace('\\', "/");
     text.strip_prefix("./").map_or_else(|| text.clone(), |rest| rest.trim_start_matches('/').to_owned())
 }
 
-/// Audits files on all CPUs, in the order of the files.
+/// Audits files in parallel; the result has their order.
 pub fn audit(files: &[PathBuf], rules: &Rules) -> Vec<AuditedFile> {
-    let next = AtomicUsize::new(0);
-    let done: Mutex<Vec<(usize, AuditedFile)>> = Mutex::new(Vec::with_capacity(files.len()));
-    let work = || {
-        let mut own = Vec::new();
-        while let Some((at, path)) = Some(next.fetch_add(1, Relaxed)).and_then(|at| Some((at, files.get(at)?))) {
-            own.extend(audit_file(path, rules).map(|file| (at, file)));
-        }
-        done.lock().unwrap_or_else(std::sync::PoisonError::into_inner).append(&mut own);
-    };
-    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(files.len());
-    std::thread::scope(|scope| {
-        for _ in 1..threads {
-            scope.spawn(work);
-        }
-        work();
-    });
-    let mut audited = done.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-    audited.sort_by_key(|(at, _)| *at);
-    let mut files: Vec<AuditedFile> = audited.into_iter().map(|(_, file)| file).collect();
+    let mut files: Vec<AuditedFile> = files.par_iter().filter_map(|path| audit_file(path, rules)).collect();
     mark_tests(&mut files);
     files
 }
@@ -130,14 +108,13 @@ fn audit_file(path: &Path, rules: &Rules) -> Option<AuditedFile> {
     Some(AuditedFile { is_test: laptime_audit::is_test_path(&shown), path: shown, language, audited })
 }
 
-/// The text of a file. Invalid UTF-8 is replaced; it cannot be part of a name.
+/// The text of a file. Invalid UTF-8, which cannot be part of a name, is replaced.
 fn read(path: &Path) -> Result<String, String> {
-    let message = |error: io::Error| error.to_string();
-    let bytes = small_file::read_bytes(path, MOST_BYTES).map_err(message)?;
+    let bytes = small_file::read_bytes(path, MOST_BYTES).map_err(|error| error.to_string())?;
     Ok(String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
 }
 
-/// Marks the files that others name as modules of tests.
+/// Marks the files that others declare as test modules.
 fn mark_tests(files: &mut [AuditedFile]) {
     let of_file = |file: &AuditedFile| -> Vec<String> {
         let modules = file.audited.test_modules.iter();

@@ -1,4 +1,4 @@
-//! Traces as users name them: a file, or a run folder that contains one.
+//! Resolves the traces that users name: a file, a run folder, or a folder of ranks.
 
 use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
@@ -7,16 +7,14 @@ use laptime_trace::{ReadError, Trace};
 
 use crate::failure::refuse;
 
-/// The names of traces in a run folder. All files of one folder contain the same trace.
+/// Names of the trace in a run folder. They all contain the same trace.
 pub const TRACES: [&str; 3] = ["trace.pftrace", "trace.json", "trace.json.gz"];
 
-/// The folder inside a run's where processes leave theirs.
+/// The subfolder with one trace per process.
 const OF_PROCESSES: &str = "traces";
 
-/// The name of standard input.
 pub const STDIN: &str = "-";
 
-/// Reads a trace from a file, or from standard input.
 pub fn read(path: &Path) -> Result<Trace, ReadError> {
     if path == Path::new(STDIN) {
         return laptime_trace::read_from(BufReader::with_capacity(1 << 18, io::stdin().lock()));
@@ -24,7 +22,7 @@ pub fn read(path: &Path) -> Result<Trace, ReadError> {
     laptime_trace::read(path)
 }
 
-/// The file of a trace: itself, or the one that a run's folder holds.
+/// The trace file that a path names: the path itself, or the trace in a run folder.
 pub fn trace_of(path: &Path) -> anyhow::Result<PathBuf> {
     if !path.is_dir() {
         return Ok(path.to_owned());
@@ -47,7 +45,7 @@ pub fn trace_of(path: &Path) -> anyhow::Result<PathBuf> {
     }
 }
 
-/// The recordings in a folder, by name; none if it cannot be read.
+/// The `.pftrace` files in a folder, sorted; none if it cannot be read.
 fn recorded_in(folder: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
     let is_recording = |path: &PathBuf| path.extension().is_some_and(|ending| ending == "pftrace") && path.is_file();
@@ -59,13 +57,13 @@ fn recorded_in(folder: &Path) -> Vec<PathBuf> {
 /// The file endings of traces in a folder of ranks.
 const ENDINGS: [&str; 5] = [".json", ".json.gz", ".pftrace", ".perfetto-trace", ".sqlite"];
 
-/// Files of a run's folder that are no traces.
-const NO_TRACES: [&str; 3] = ["run.json", "record.json", "peaks.json"];
+/// Files of a run folder that are not traces.
+const NOT_TRACES: [&str; 3] = ["run.json", "record.json", "peaks.json"];
 
-/// How deep folders of ranks are searched: `job/rank_0/trace.json`.
+/// How deep folders of ranks are searched, such as `job/rank_0/trace.json`.
 const DEEPEST: usize = 3;
 
-/// The traces in a folder and the folders in it, in order of the numbers in their names.
+/// The traces in a folder and its subfolders, in natural order.
 pub fn trace_files(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     let mut open = vec![(folder.to_owned(), 0)];
@@ -75,17 +73,17 @@ pub fn trace_files(folder: &Path) -> io::Result<Vec<PathBuf>> {
             let name = path.file_name().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
             if path.is_dir() {
                 open.extend((depth < DEEPEST).then(|| (path, depth + 1)));
-            } else if ENDINGS.iter().any(|ending| name.ends_with(ending)) && !NO_TRACES.contains(&name.as_str()) {
+            } else if ENDINGS.iter().any(|ending| name.ends_with(ending)) && !NOT_TRACES.contains(&name.as_str()) {
                 found.push(path);
             }
         }
     }
-    found.sort_by_cached_key(|path| counted_key(&path.to_string_lossy()));
+    found.sort_by_cached_key(|path| natural_key(&path.to_string_lossy()));
     Ok(found)
 }
 
-/// A name as words and numbers, so that `rank-2` comes before `rank-10`.
-fn counted_key(name: &str) -> Vec<(String, u64)> {
+/// Sort key that puts `rank-2` before `rank-10`.
+fn natural_key(name: &str) -> Vec<(String, u64)> {
     let mut parts = vec![(String::new(), 0_u64)];
     for letter in name.chars() {
         let last = parts.len() - 1;
@@ -100,12 +98,12 @@ fn counted_key(name: &str) -> Vec<(String, u64)> {
 
 #[cfg(test)]
 mod tests {
-    use super::counted_key;
+    use super::natural_key;
 
     #[test]
-    fn files_are_in_order_of_their_numbers() {
+    fn files_are_in_natural_order() {
         let mut names = ["rank-10.json", "rank-2.json", "rank-1.json"];
-        names.sort_by_key(|name| counted_key(name));
+        names.sort_by_key(|name| natural_key(name));
         assert_eq!(names, ["rank-1.json", "rank-2.json", "rank-10.json"]);
     }
 }

@@ -1,11 +1,11 @@
-//! Errors for traces that lack what a question is about.
+//! Errors about traces that lack GPU work or laps.
 
-use laptime_analyze::{MOST_LAPS, NoLaps};
+use laptime_analyze::{MOST_LAPS, NoLaps, plural};
 use laptime_trace::Trace;
 
 use crate::{failure::refusal, near::did_you_mean};
 
-/// A trace without any work of a device.
+/// The trace has no GPU work, and therefore no `request`.
 pub fn no_device_work(trace: &Trace, request: &str) -> anyhow::Error {
     if trace.span_count() == 0 {
         return empty();
@@ -23,7 +23,6 @@ fn empty() -> anyhow::Error {
     refusal("the trace is empty: it has no spans", "check that the recording ran and was written to this file")
 }
 
-/// A trace without the requested laps.
 pub fn no_laps(trace: &Trace, reason: &NoLaps) -> anyhow::Error {
     if trace.span_count() == 0 {
         return empty();
@@ -45,22 +44,17 @@ pub fn no_laps(trace: &Trace, reason: &NoLaps) -> anyhow::Error {
     }
 }
 
-/// A budget for each lap of a trace in which no laps were found.
 pub fn no_laps_for_budget(budget: &str, known: &[(String, u64)]) -> anyhow::Error {
     let reason = format!("the budget `{budget}` is for each lap, and no laps were found in the trace");
     refusal(reason, repeating(known))
 }
 
-/// How often something occurs, in words.
-fn times(count: u64) -> String {
-    if count == 1 { "once".to_owned() } else { format!("{count} times") }
-}
-
-/// Names that could be laps.
+/// A hint with names that could be laps.
 fn repeating(known: &[(String, u64)]) -> String {
     if known.is_empty() {
         return "nothing in the trace repeats; mark laps with `lap!`, `record_function` or an NVTX range".to_owned();
     }
-    let choices: Vec<String> = known.iter().map(|(name, count)| format!("`{name}` ({})", times(*count))).collect();
-    format!("`--lap NAME` names what repeats: {}", choices.join(", "))
+    let choice = |(name, count): &(String, u64)| format!("`{name}` ({})", plural(*count, "span", "spans"));
+    let choices: Vec<String> = known.iter().map(choice).collect();
+    format!("`--lap NAME` selects one of {}", choices.join(", "))
 }

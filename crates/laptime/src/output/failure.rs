@@ -1,4 +1,4 @@
-//! How an error is printed: once, as a chain, with a hint.
+//! Prints errors with their causes and a hint.
 
 use std::io::{self, Write};
 
@@ -11,7 +11,7 @@ use laptime_trace::{ReadError, RecordError, WriteError, run::RunFileError};
 use crate::near::{did_you_mean, nearest};
 use crate::output::wrapped_for_error;
 
-/// Whether the reader of our output closed it, which is not a failure.
+/// Whether the reader closed our output, as `head` does, which is not an error.
 pub fn is_closed_pipe(error: &anyhow::Error) -> bool {
     let is_pipe = |cause: &(dyn std::error::Error + 'static)| {
         cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
@@ -21,11 +21,11 @@ pub fn is_closed_pipe(error: &anyhow::Error) -> bool {
 
 /// Prints an error with its hint.
 pub fn print(error: &anyhow::Error, out: &mut dyn Write) {
-    // If standard error is closed too, nobody reads it.
-    let _ = try_tell(error, out);
+    // Fails if standard error is closed: nobody is left to tell.
+    let _ = try_print(error, out);
 }
 
-/// Prints a panic in the same form, with its source location.
+/// Prints a panic in the form of an error, with its source location.
 pub fn print_panic(panic: &std::panic::PanicHookInfo<'_>, out: &mut dyn Write) {
     let what = panic.payload_as_str().unwrap_or("no message");
     let place = panic.location().map_or_else(String::new, |place| format!(" ({}:{})", place.file(), place.line()));
@@ -33,7 +33,7 @@ pub fn print_panic(panic: &std::panic::PanicHookInfo<'_>, out: &mut dyn Write) {
     let _ = writeln!(out, "error: laptime failed: {what}{place}\n\nhint: {hint}");
 }
 
-fn try_tell(error: &anyhow::Error, out: &mut dyn Write) -> io::Result<()> {
+fn try_print(error: &anyhow::Error, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "{}", wrapped_for_error(&format!("error: {error}")))?;
     for cause in error.chain().skip(1) {
         writeln!(out, "{}", wrapped_for_error(&format!("  caused by: {cause}")))?;
@@ -44,9 +44,9 @@ fn try_tell(error: &anyhow::Error, out: &mut dyn Write) -> io::Result<()> {
     out.flush()
 }
 
-/// What to do about an error, if that is known.
+/// What to do about an error, if known.
 pub fn hint(error: &anyhow::Error) -> Option<String> {
-    /// The hint of the first type that the cause has.
+    /// The hint of the first listed type that the cause has.
     macro_rules! first_known {
         ($cause:ident, $($type:ty => $hint:expr,)*) => {
             $(if let Some(error) = $cause.downcast_ref::<$type>() {
@@ -122,7 +122,7 @@ fn write_hint(error: &WriteError) -> Option<String> {
     }
 }
 
-/// Advice on a place that cannot be written to.
+/// Advice on a path that cannot be written to.
 pub fn place_hint(source: &io::Error) -> Option<String> {
     match source.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
@@ -148,7 +148,6 @@ fn flame_hint(error: &FlameError) -> Option<String> {
     }
 }
 
-/// Advice on an axis that a workload does not have.
 pub fn axis_hint(error: &PlanError, near: &str, command: &str) -> Option<String> {
     let PlanError::NoSuchAxis { workload, known, .. } = error else { return None };
     let axes = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
@@ -238,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_may_not_be_read_is_told_with_its_cause_and_a_hint() {
+    fn a_file_without_read_permission_is_reported_with_its_cause_and_a_hint() {
         let source = io::Error::from(io::ErrorKind::PermissionDenied);
         let error =
             anyhow::Error::new(ReadError::Open { path: "a.json".into(), source }).context("cannot read `a.json`");
@@ -250,13 +249,13 @@ mod tests {
     }
 
     #[test]
-    fn a_hint_of_its_place_goes_before_a_general_one() {
-        let error = Hinted::wrap(anyhow::anyhow!("no room"), "make room");
-        assert_eq!(error_text(error), "error: no room\n\nhint: make room\n");
+    fn a_hint_of_the_caller_precedes_a_general_one() {
+        let error = Hinted::wrap(anyhow::anyhow!("no space"), "free some space");
+        assert_eq!(error_text(error), "error: no space\n\nhint: free some space\n");
     }
 
     #[test]
-    fn a_closed_pipe_is_seen_through_the_chain() {
+    fn a_closed_pipe_is_recognised_as_a_cause() {
         let closed = anyhow::Error::new(io::Error::from(io::ErrorKind::BrokenPipe)).context("cannot write the result");
         assert!(is_closed_pipe(&closed));
         assert!(!is_closed_pipe(&anyhow::anyhow!("something else")));

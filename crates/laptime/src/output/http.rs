@@ -1,15 +1,15 @@
-//! The small part of HTTP/1.1 that a page on this machine needs: one request per connection, GET and OPTIONS, no bodies.
+//! A minimal HTTP/1.1 server for `laptime view`: one request per connection, without a body.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::{net::TcpStream, time::Duration};
 
-/// The longest head of a request, in bytes.
+/// Maximum size of a request, in bytes.
 const LONGEST_HEAD: u64 = 8 << 10;
 
 /// A peer that neither sends nor receives for this long is disconnected.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The head of a request. Names of headers are in lower case.
+/// The head of a request. Header names are in lower case.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Request {
     pub method: String,
@@ -19,7 +19,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// Reads the head of a request, or returns the status that refuses it.
+    /// Reads the head of a request; the error is the status to answer with.
     pub fn read(from: impl Read) -> Result<Self, u16> {
         let mut lines = BufReader::new(from.take(LONGEST_HEAD));
         let mut line = || -> Result<String, u16> {
@@ -64,7 +64,6 @@ impl Request {
     }
 }
 
-/// An answer.
 #[derive(Debug)]
 pub struct Response<'a> {
     pub status: u16,
@@ -74,13 +73,12 @@ pub struct Response<'a> {
 }
 
 impl Response<'_> {
-    /// One sentence.
     pub fn text(status: u16, text: &str) -> Self {
         let body = format!("{text}\n").into_bytes().into();
         Self { status, kind: "text/plain; charset=utf-8", headers: Vec::new(), body }
     }
 
-    /// Sends the answer. Nothing may keep it, frame it or guess its kind.
+    /// Sends the response with headers against caching, framing and MIME sniffing.
     pub fn send(&self, out: &mut dyn Write) -> io::Result<()> {
         let Self { status, kind, headers, body } = self;
         write!(
@@ -98,7 +96,7 @@ impl Response<'_> {
     }
 }
 
-/// Reads one request and sends the answer. A peer that goes away is nobody's error.
+/// Reads a request and sends the response. Errors of the connection are ignored.
 pub fn serve<'a>(mut stream: TcpStream, answer: impl FnOnce(&Request) -> Response<'a>) {
     let _ = stream.set_read_timeout(Some(PATIENCE));
     let _ = stream.set_write_timeout(Some(PATIENCE));
@@ -108,7 +106,7 @@ pub fn serve<'a>(mut stream: TcpStream, answer: impl FnOnce(&Request) -> Respons
         Err(status) => Response::text(status, "this is not a request that laptime understands"),
     };
     let _ = response.send(&mut stream);
-    // Unread bytes would turn the end of the connection into a reset, which may discard the answer.
+    // Closing with unread bytes sends a reset, which may discard the response.
     let _ = stream.shutdown(std::net::Shutdown::Write);
     let _ = io::copy(&mut (&stream).take(LONGEST_HEAD), &mut io::sink());
 }
@@ -130,13 +128,13 @@ mod tests {
     }
 
     #[test]
-    fn a_header_that_is_given_twice_has_no_value() {
+    fn a_repeated_header_has_no_value() {
         let request = read("GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n").unwrap();
         assert!(request.header("host").is_none() && request.has("host"));
     }
 
     #[test]
-    fn anything_else_is_refused() {
+    fn malformed_requests_are_refused() {
         for text in [
             "",
             "GET /\r\n\r\n",

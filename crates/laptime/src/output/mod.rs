@@ -1,4 +1,4 @@
-//! Where an answer goes and in which format: the flags that all commands share.
+//! Output flags and formats, shared by all commands.
 
 pub mod absent;
 pub mod failure;
@@ -22,7 +22,7 @@ use laptime_trace::format::{NO_EVENTS, write_whole};
 
 use crate::{cli::Status, commands::page, failure::refuse, library, screen::Content, trace_input::trace_of};
 
-/// How much detail tables show; set once, after the arguments are read.
+/// `--verbose` and `--wide`; set once, after the arguments are parsed.
 static VERBOSE: AtomicBool = AtomicBool::new(false);
 static WIDE: AtomicBool = AtomicBool::new(false);
 
@@ -38,7 +38,6 @@ pub struct DetailArgs {
 }
 
 impl DetailArgs {
-    /// Sets how much detail tables show.
     pub fn apply(self) {
         VERBOSE.store(self.verbose, Ordering::Relaxed);
         WIDE.store(self.wide, Ordering::Relaxed);
@@ -69,13 +68,12 @@ impl FormatArgs {
         self.format.unwrap_or(Format::Text)
     }
 
-    /// Whether the format is for people.
+    /// Whether people read the format, rather than programs.
     pub fn is_for_people(&self) -> bool {
         matches!(self.format(), Format::Text | Format::Md)
     }
 }
 
-/// The names of the formats, as flags take them.
 fn formats() -> impl TypedValueParser<Value = Format> {
     PossibleValuesParser::new(Format::ALL.map(Format::name)).try_map(|name| name.parse())
 }
@@ -84,34 +82,33 @@ fn formats() -> impl TypedValueParser<Value = Format> {
 const WIDTH_OF_A_FILE: usize = 2000;
 
 impl OutputArgs {
-    /// The requested format, or else the one of the file's extension.
+    /// The requested format, or that of the file's extension.
     fn format(&self) -> Format {
         let named = || self.out.as_deref()?.extension()?.to_str()?.to_ascii_lowercase().parse().ok();
         self.format.or_else(named).unwrap_or(Format::Text)
     }
 
-    /// Reads the trace of a command, or of a run's folder. Formats with rows alone warn of dropped events.
+    /// Reads a trace file or the trace of a run folder. Warns about dropped events if the format has no place for notes.
     pub fn read_trace(&self, path: &Path) -> anyhow::Result<Arc<Trace>> {
         let trace = self.read_quietly(path)?;
-        if trace.lost > 0 && self.has_rows_alone() {
+        if trace.lost > 0 && self.has_rows_only() {
             warn(&loss(&trace));
         }
         Ok(trace)
     }
 
-    /// The same without that warning.
+    /// [`Self::read_trace`] without that warning.
     pub fn read_quietly(&self, path: &Path) -> anyhow::Result<Arc<Trace>> {
         if let Some(given) = library::given(path) {
             return Ok(given);
         }
         let path = trace_of(path)?;
         self.refuse_to_overwrite(&path)?;
-        // A note under the table or an error reports an empty trace; formats with rows alone have no notes.
-        let has_note = |warning: &str| warning == NO_EVENTS && !self.has_rows_alone();
+        // A note under the table or an error reports an empty trace.
+        let has_note = |warning: &str| warning == NO_EVENTS && !self.has_rows_only();
         read_trace_but(&path, has_note)
     }
 
-    /// Refuses to overwrite the trace with the output.
     pub fn refuse_to_overwrite(&self, path: &Path) -> anyhow::Result<()> {
         if self.out.as_deref().is_some_and(|out| is_same_file(out, path)) {
             return refuse(format!("`--out` would overwrite the trace `{}`", path.display()), "name another file");
@@ -119,12 +116,11 @@ impl OutputArgs {
         Ok(())
     }
 
-    /// The page that the answer goes to, if `--out` names one.
+    /// The HTML page that `--out` names.
     pub fn page(&self) -> Option<&Path> {
         self.out.as_deref().filter(|out| page::is_html(out))
     }
 
-    /// Writes a table to the requested place.
     pub fn write(&self, table: &Table, out: &mut dyn Write) -> anyhow::Result<Status> {
         let format = self.format();
         match &self.out {
@@ -136,7 +132,6 @@ impl OutputArgs {
         Ok(Status::Done)
     }
 
-    /// Writes text to the requested place.
     pub fn write_text(&self, text: &str, out: &mut dyn Write) -> anyhow::Result<()> {
         match &self.out {
             Some(path) => write_whole(path, |file| file.write_all(text.as_bytes())).map_err(Into::into),
@@ -147,18 +142,18 @@ impl OutputArgs {
         }
     }
 
-    /// Whether the format is for people.
+    /// Whether people read the format, rather than programs.
     pub fn is_for_people(&self) -> bool {
         matches!(self.format(), Format::Text | Format::Md)
     }
 
-    /// Whether the format has no place for facts about the whole table.
-    pub fn has_rows_alone(&self) -> bool {
+    /// Whether the format has rows only, without notes or other facts about the whole table.
+    pub fn has_rows_only(&self) -> bool {
         matches!(self.format(), Format::Csv | Format::Tsv | Format::Jsonl)
     }
 }
 
-/// Writes a table to a file; a failure leaves no partial file.
+/// Writes a table to a file, completely or not at all.
 pub fn write_file(table: &Table, format: Format, path: &Path) -> anyhow::Result<()> {
     let style = TextStyle { verbose: true, ..TextStyle::plain(WIDTH_OF_A_FILE) };
     write_whole(path, |file| laptime_report::write(table, format, style, file)).map_err(Into::into)
@@ -168,7 +163,7 @@ fn is_same_file(a: &Path, b: &Path) -> bool {
     matches!((a.canonicalize(), b.canonicalize()), (Ok(a), Ok(b)) if a == b)
 }
 
-/// Writes a table to standard output, as wide as the terminal.
+/// Writes a table to standard output in the width of the terminal.
 pub fn write_to_screen(table: &Table, format: Format, out: &mut dyn Write) -> anyhow::Result<()> {
     let colour = anstream::AutoStream::choice(&io::stdout()) != anstream::ColorChoice::Never;
     let width = if WIDE.load(Ordering::Relaxed) { WIDTH_OF_A_FILE } else { screen_width() };
@@ -176,7 +171,7 @@ pub fn write_to_screen(table: &Table, format: Format, out: &mut dyn Write) -> an
     let style = TextStyle { width, colour: colour && io::stdout().is_terminal(), verbose };
     let content = if matches!(format, Format::Text | Format::Md) { Content::Table } else { Content::Data };
     match screen::with(content, || laptime_report::write(table, format, style, out)).and_then(|()| out.flush()) {
-        // The reader closed the pipe; the exit status stays the same.
+        // A closed pipe does not change the exit status.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         done => done.context("cannot write the result"),
     }
@@ -188,28 +183,30 @@ fn screen_width() -> usize {
     of_terminal.or_else(of_environment).unwrap_or(WIDTH_OF_A_FILE)
 }
 
-/// The width of prose that is not written to a terminal.
+/// The width of prose outside of terminals.
 const PROSE_WIDTH: usize = 100;
 
-/// Prose wrapped to the terminal, or to 100 columns where there is none.
+/// Prose wrapped to the terminal, or to 100 columns outside of terminals.
 pub fn wrapped(text: &str) -> String {
     let of_terminal = terminal_size::terminal_size_of(io::stdout()).map(|(width, _)| usize::from(width.0));
     laptime_report::wrap(text, of_terminal.unwrap_or(PROSE_WIDTH).max(20)).join("\n")
 }
 
-/// Prose for standard error: wrapped to its terminal, whole lines where there is none.
+/// Wraps prose for standard error to its terminal, if it is one.
 pub fn wrapped_for_error(text: &str) -> String {
-    let width = terminal_size::terminal_size_of(io::stderr());
-    width.map_or_else(|| text.to_owned(), |(width, _)| lines_within(text, usize::from(width.0)))
+    wrapped_to(terminal_size::terminal_size_of(io::stderr()), text)
 }
 
-/// Prose for standard output: wrapped to its terminal, whole lines where there is none.
+/// Wraps prose for standard output to its terminal, if it is one.
 pub fn wrapped_for_screen(text: &str) -> String {
-    let width = terminal_size::terminal_size_of(io::stdout());
-    width.map_or_else(|| text.to_owned(), |(width, _)| lines_within(text, usize::from(width.0)))
+    wrapped_to(terminal_size::terminal_size_of(io::stdout()), text)
 }
 
-/// Wraps the lines that are longer than the width. The parts of a line are indented like the line.
+fn wrapped_to(terminal: Option<(terminal_size::Width, terminal_size::Height)>, text: &str) -> String {
+    terminal.map_or_else(|| text.to_owned(), |(width, _)| lines_within(text, usize::from(width.0)))
+}
+
+/// Wraps long lines; continuation lines keep the indentation.
 fn lines_within(text: &str, width: usize) -> String {
     let width = width.max(20);
     let fitted = text.split('\n').map(|line| {
@@ -229,7 +226,7 @@ pub fn read_trace(path: &Path) -> anyhow::Result<Arc<Trace>> {
     read_trace_but(path, |_| false)
 }
 
-/// The same without the warnings that are reported elsewhere.
+/// [`read_trace`] without the warnings that are reported elsewhere.
 fn read_trace_but(path: &Path, is_reported: impl Fn(&str) -> bool) -> anyhow::Result<Arc<Trace>> {
     if let Some(given) = library::given(path) {
         return Ok(given);
@@ -241,12 +238,12 @@ fn read_trace_but(path: &Path, is_reported: impl Fn(&str) -> bool) -> anyhow::Re
     Ok(Arc::new(trace))
 }
 
-/// Prints a line on standard error that is not data.
+/// Prints a line on standard error.
 pub fn say(line: &str) {
     if library::take_message(line) {
         return;
     }
-    // Nobody reads standard error: the answer matters more.
+    // If standard error is closed, the answer still matters.
     let _ = writeln!(screen::stderr(), "{}", wrapped_for_error(line));
 }
 
@@ -256,7 +253,7 @@ pub fn say_above(text: &str) {
     say(text.trim_end());
 }
 
-/// Standard error and the terminal, for what workloads add to the commands.
+/// The terminal, for the extras of workloads.
 #[derive(Debug, Clone, Copy)]
 pub struct Terminal {
     /// The format of tables.
@@ -292,7 +289,7 @@ pub fn warn(warning: &str) {
     say(&format!("warning: {warning}"));
 }
 
-/// The number of dropped events, in words.
+/// `4 events were dropped while recording`.
 pub fn loss(trace: &Trace) -> String {
     format!("{} dropped while recording", laptime_analyze::plural(trace.lost, "event was", "events were"))
 }
@@ -302,7 +299,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_lines_are_wrapped_with_their_indentation_and_others_stay() {
+    fn long_lines_are_wrapped_with_their_indentation() {
         let text = "  layer 1: wait 0.10 ms, release 0.02 ms\n\nshort  line";
         let expected = "  layer 1: wait 0.10 ms,\n  release 0.02 ms\n\nshort  line";
         assert_eq!(lines_within(text, 26), expected);

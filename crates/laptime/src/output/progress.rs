@@ -1,4 +1,4 @@
-//! A bar on standard error while cases are measured. It is drawn between iterations, never by a clock of its own.
+//! A progress bar on standard error. It is drawn between iterations only, so that it does not disturb the timings.
 
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
@@ -9,13 +9,12 @@ use laptime_report::{visible, visible_lines};
 
 use crate::estimate::{Estimate, words};
 
-/// The width of the bar.
 const BAR: usize = 12;
 
-/// The smallest part of a case's name that is worth showing.
+/// Fewer characters of a case's name are not worth showing.
 const LEAST_NAME: usize = 8;
 
-/// The progress of a sweep; nothing is shown if standard error is not a terminal.
+/// The progress of a sweep; hidden if standard error is not a terminal.
 pub struct Progress {
     bar: ProgressBar,
     began: Instant,
@@ -26,12 +25,10 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Begins with this number of cases.
     pub fn new(cases: usize, is_quiet: bool) -> Self {
         Self::with_estimate(cases, is_quiet, Estimate::default())
     }
 
-    /// The same, with an estimate of how long each case takes.
     pub fn with_estimate(cases: usize, is_quiet: bool, estimate: Estimate) -> Self {
         let is_shown = !is_quiet && std::io::stderr().is_terminal();
         let target = if is_shown { ProgressDrawTarget::stderr_with_hz(10) } else { ProgressDrawTarget::hidden() };
@@ -51,32 +48,29 @@ impl Progress {
         self.draw();
     }
 
-    /// The case enters a phase.
     pub fn phase(&mut self, phase: Phase) {
         (self.phase, self.iterations) = (phase.word(), 0);
         self.draw();
     }
 
-    /// An iteration ended.
     pub fn iteration(&mut self) {
         self.iterations += 1;
         self.draw();
     }
 
-    /// A case is done.
     pub fn done(&mut self) {
         self.left.done(self.began.elapsed());
         self.bar.inc(1);
     }
 
-    /// A step of several begins.
+    /// Shows a step of a command that does not measure cases.
     pub fn step(&mut self, at: usize, of: usize, what: &str) {
         self.bar.set_length(of as u64);
         self.bar.set_position(at as u64);
         self.bar.set_message(format!("{} of {of} · {}", at + 1, visible(what)));
     }
 
-    /// Writes a line above the bar.
+    /// Prints a line above the bar.
     pub fn say(&self, line: &str) {
         if self.bar.is_hidden() {
             crate::output::say(line);
@@ -101,7 +95,7 @@ impl Progress {
     }
 }
 
-/// Adds the name of the case, shortened to the space that is left, or not at all if there is hardly any.
+/// Adds the name of the case as far as it fits.
 fn with_name(message: &str, case: &str, width: usize) -> String {
     let space = width.saturating_sub(message.chars().count() + " · ".chars().count());
     match case.chars().count() {
@@ -111,21 +105,21 @@ fn with_name(message: &str, case: &str, width: usize) -> String {
     }
 }
 
-/// The time left, from the time that earlier cases took and from what the cases are expected to take.
+/// Estimates the time left: the estimate of each case, scaled by how the finished ones compared with theirs.
 struct TimeLeft {
     estimate: Estimate,
     /// Expected seconds: finished cases, the current case, all cases.
     done: f64,
     current: f64,
     all: f64,
-    /// When the current one began, and how long the others took together.
+    /// When the current case began, and the time of the finished ones.
     began: Duration,
     taken: Duration,
 }
 
 impl TimeLeft {
     fn new(cases: usize, estimate: Estimate) -> Self {
-        // Without an estimate all cases count the same.
+        // Without an estimate all cases count equally.
         let all = estimate.total().unwrap_or(cases as f64);
         let (began, taken) = (Duration::ZERO, Duration::ZERO);
         Self { estimate, done: 0.0, current: 0.0, all, began, taken }
@@ -142,20 +136,20 @@ impl TimeLeft {
         self.current = 0.0;
     }
 
-    /// Seconds left; none as long as neither an estimate nor a finished case is known.
+    /// Seconds left; none without an estimate or a finished case.
     fn seconds(&self, now: Duration) -> Option<f64> {
-        let off = match (self.done > 0.0, self.estimate.total()) {
+        let scale = match (self.done > 0.0, self.estimate.total()) {
             (true, _) => self.taken.as_secs_f64() / self.done,
             (false, Some(_)) => 1.0,
             (false, None) => return None,
         };
         let current = now.saturating_sub(self.began).as_secs_f64();
-        let behind = (self.all - self.done - self.current).max(0.0);
-        Some((off * self.current - current).max(0.0) + off * behind)
+        let rest = (self.all - self.done - self.current).max(0.0);
+        Some((scale * self.current - current).max(0.0) + scale * rest)
     }
 }
 
-/// Removes the bar, so that it does not end up between the results.
+/// Removes the bar before results are printed.
 impl Drop for Progress {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
@@ -175,14 +169,14 @@ mod tests {
     }
 
     #[test]
-    fn a_long_name_of_a_case_is_shortened_visibly_or_left_out() {
+    fn a_long_case_name_is_shortened_or_left_out() {
         let drawn = [40, 21, 20, 19].map(|width| with_name("case 1 of 2", "size=1024 f32", width));
         assert_eq!(drawn, ["case 1 of 2 · size=1024 f32", "case 1 of 2", "case 1 of 2", "case 1 of 2"]);
         assert_eq!(with_name("case 1 of 2", "size=1024 f32", 24), "case 1 of 2 · size=1024…");
     }
 
     #[test]
-    fn the_time_left_knows_that_cases_differ() {
+    fn the_time_left_accounts_for_the_estimate_of_each_case() {
         let mut time = TimeLeft::new(2, Estimate::known([(case(1), 10.0), (case(2), 100.0)]));
         time.begin(&case(1), Duration::ZERO);
         assert_eq!(left(&time, 0), Some(110));
@@ -195,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn without_an_estimate_the_cases_that_are_done_are_the_measure() {
+    fn without_an_estimate_the_time_left_follows_from_the_finished_cases() {
         let mut time = TimeLeft::new(3, Estimate::default());
         time.begin(&case(1), Duration::ZERO);
         assert_eq!(left(&time, 4), None);

@@ -1,26 +1,23 @@
-//! The only way to the terminal: everything printed on standard output and standard error goes through [`Screen`].
+//! [`Screen`] wraps standard output and standard error, so that hostile names cannot control the terminal.
 //!
-//! Names from traces, paths and arguments may hold characters that move the cursor, colour the screen or reverse text.
-//! `Screen` shows them as escapes. Two kinds of content pass: tables, whose names the report has escaped already and which
-//! bring their own colours, and machine formats, which must reach a pipe byte for byte.
+//! Names from traces, paths and arguments may contain control characters. `Screen` prints them as escapes. Tables are
+//! not escaped again (the report has escaped their names, and their colours are ours), nor are machine formats in a pipe.
 
 use std::cell::Cell;
 use std::io::{self, IsTerminal, Write};
 
 use laptime_report::visible_lines;
 
-/// What is being written.
+/// The kind of output that is being written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Content {
-    /// Sentences with names in them.
     Prose,
-    /// A table for people: its names are escaped, and its colours are ours.
+    /// A table for people, escaped already.
     Table,
-    /// A machine format: unchanged, unless a terminal would interpret it.
+    /// A machine format: escaped only on a terminal.
     Data,
 }
 
-/// A stream that people may read.
 #[derive(Debug)]
 pub struct Screen<W> {
     to: W,
@@ -33,7 +30,7 @@ thread_local! {
 
 /// Standard output.
 pub fn stdout() -> Screen<io::Stdout> {
-    // Not locked: the threads of a workload may print too, and would wait for ever.
+    // Not locked: threads of a workload may print too and would deadlock.
     Screen { to: io::stdout(), is_terminal: io::stdout().is_terminal() }
 }
 
@@ -42,7 +39,7 @@ pub fn stderr() -> Screen<io::Stderr> {
     Screen { to: io::stderr(), is_terminal: io::stderr().is_terminal() }
 }
 
-/// Says what `write` writes to a screen.
+/// Sets the kind of what `write` writes.
 pub fn with<R>(content: Content, write: impl FnOnce() -> R) -> R {
     struct Reset(Content);
     impl Drop for Reset {
@@ -55,7 +52,7 @@ pub fn with<R>(content: Content, write: impl FnOnce() -> R) -> R {
 }
 
 impl<W: Write> Screen<W> {
-    /// Clears the line that the cursor is in, if this is a terminal.
+    /// Clears the current line of a terminal.
     pub fn clear_line(&mut self) -> io::Result<()> {
         if self.is_terminal { self.to.write_all(b"\r\x1b[K") } else { Ok(()) }
     }
@@ -98,21 +95,21 @@ mod tests {
     }
 
     #[test]
-    fn prose_is_escaped_wherever_it_goes_and_data_only_on_a_terminal() {
+    fn prose_is_always_escaped_and_data_only_on_a_terminal() {
         assert_eq!([true, false].map(|terminal| written(terminal, Content::Prose)), [ESCAPED; 2]);
         assert_eq!([true, false].map(|terminal| written(terminal, Content::Data)), [ESCAPED, HOSTILE]);
         assert_eq!([true, false].map(|terminal| written(terminal, Content::Table)), [HOSTILE; 2]);
     }
 
     #[test]
-    fn after_a_table_prose_is_escaped_again_even_if_the_table_failed() {
+    fn prose_is_escaped_again_after_a_table_failed() {
         let failed = std::panic::catch_unwind(|| with(Content::Table, || panic!("no table")));
         assert!(failed.is_err());
         assert_eq!(CONTENT.get(), Content::Prose);
     }
 
     #[test]
-    fn bytes_that_are_not_text_are_shown_as_escapes() {
+    fn invalid_utf8_is_printed_as_escapes() {
         let mut screen = Screen { to: Vec::new(), is_terminal: true };
         screen.write_all(b"a\xffb\x9b2J").unwrap();
         assert_eq!(screen.to, b"a\\xffb\\x9b2J");

@@ -1,39 +1,39 @@
-//! How long cases will take: their work, divided by the rate of the device.
+//! Estimates how long cases will take from their FLOPs and bytes and the peak rates of the device.
 
 use std::collections::HashMap;
 
+use laptime_analyze::plural;
 use laptime_bench::{Case, Device, GivenSettings, Outcome, Seconds, Settings, Stop, WarmUp, Work};
 use laptime_trace::run::Peaks;
 
 use crate::app::App;
 
-/// The share of the peak rate that workloads are assumed to reach.
+/// The assumed share of the peak rate.
 const SHARE: f64 = 0.5;
 
-/// Iterations that a case is assumed to need when it runs until its median is known.
+/// The assumed number of iterations until the median is known.
 const ITERATIONS: f64 = 20.0;
 
-/// Iterations in addition: the check, and a warm-up of unknown length.
+/// Additional iterations: the check and an automatic warm-up.
 const ADDITIONAL: f64 = 3.0;
 
-/// The work from which on a product is timed for an estimate: even a slow CPU finishes less within seconds.
+/// With less work than this, the rate of the CPU is not measured: even a slow CPU finishes within seconds.
 pub const LITTLE_FLOPS: u64 = 20_000_000_000;
 
 /// Estimates shorter than this are not printed.
 const SHORT_SECONDS: f64 = 3.0;
 
-/// How long cases will take.
+/// The estimated time of cases.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Estimate {
-    /// Seconds per process of each case whose work is known.
+    /// Seconds per process of each case with known work.
     seconds: HashMap<String, f64>,
-    /// All of them, if every case is known.
+    /// Seconds of all cases, if every case is known.
     total: Option<f64>,
 }
 
 impl Estimate {
-    /// Estimates cases. Without measured peaks a matrix product is timed, on a CPU only and if there is more work than
-    /// `little_flops`.
+    /// Without measured peaks, the rate of a CPU is measured if there is more work than `little_flops`.
     pub fn of(
         app: &App,
         (workload, device): (&str, &str),
@@ -47,7 +47,7 @@ impl Estimate {
         let available = opened.available_bytes().unwrap_or(u64::MAX);
         let work = |case| {
             let Ok(parsed) = workload.parse(case, &*opened) else { return Some((case, None)) };
-            // A case that does not fit is an outcome that takes no time.
+            // A case that does not fit into memory takes no time.
             let fits = parsed.predicted_bytes().is_none_or(|needed| needed <= available);
             fits.then(|| (case, parsed.predicted_work()))
         };
@@ -68,35 +68,31 @@ impl Estimate {
         Self { seconds, total: total.filter(|_| !works.is_empty()) }
     }
 
-    /// Known times of cases.
     #[cfg(test)]
     pub fn known<const N: usize>(cases: [(Case, f64); N]) -> Self {
         let total = Some(cases.iter().map(|(_, seconds)| seconds).sum());
         Self { seconds: cases.iter().map(|(case, seconds)| (case.to_string(), *seconds)).collect(), total }
     }
 
-    /// Seconds of a case in one process, if they are known.
+    /// Seconds of a case in one process.
     pub fn case(&self, case: &Case) -> Option<f64> {
         self.seconds.get(&case.to_string()).copied()
     }
 
-    /// Seconds of all cases, if they are known.
+    /// Seconds of all cases.
     pub fn total(&self) -> Option<f64> {
         self.total
     }
 
-    /// The estimate as a sentence; none if it is short or not known.
+    /// A sentence for the user; none if the estimate is short or unknown.
     pub fn sentence(&self, cases: usize) -> Option<String> {
         let total = self.total.filter(|total| *total >= SHORT_SECONDS)?;
-        let plural = if cases == 1 { "case" } else { "cases" };
-        Some(format!(
-            "{cases} {plural}, about {} (estimated from their work and the speed of the device)",
-            words(total)
-        ))
+        let cases = plural(cases, "case", "cases");
+        Some(format!("{cases}, about {} (estimated from their work and the speed of the device)", words(total)))
     }
 }
 
-/// The seconds of a case whose iteration takes this long.
+/// Seconds of a case, given the seconds of an iteration.
 fn case_seconds(iteration: f64, settings: &Settings) -> f64 {
     let warmup = match settings.warmup {
         WarmUp::Iterations(count) => 1.0 + count as f64,
@@ -109,7 +105,7 @@ fn case_seconds(iteration: f64, settings: &Settings) -> f64 {
     measuring + warmup * iteration
 }
 
-/// Floating-point operations per second of a matrix product in f32; none on anything but a CPU.
+/// FLOP/s of an f32 matrix product on the CPU; none for other devices.
 pub fn cpu_rate(app: &App, device: &dyn Device) -> Option<f64> {
     let workload = app.registry.workload("matmul").filter(|_| device.name() == "cpu")?;
     let axes = [("size", "512"), ("dtype", "f32")].map(|(axis, word)| (axis.to_owned(), vec![word.to_owned()]));
@@ -124,12 +120,12 @@ pub fn cpu_rate(app: &App, device: &dyn Device) -> Option<f64> {
     Some(measured.work?.flops as f64 / fastest as f64 * 1e9)
 }
 
-/// A duration, rounded for people.
+/// A duration, rounded.
 pub fn words(seconds: f64) -> String {
     match seconds {
-        few if few < 90.0 => format!("{:.0} s", few.max(1.0)),
-        some if some < 5400.0 => format!("{:.0} min", some / 60.0),
-        many => format!("{:.1} h", many / 3600.0),
+        ..90.0 => format!("{:.0} s", seconds.max(1.0)),
+        ..5400.0 => format!("{:.0} min", seconds / 60.0),
+        _ => format!("{:.1} h", seconds / 3600.0),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Saves every result as soon as it is known, and shows the progress of the sweep.
+//! Saves every result of a sweep at once, and shows progress.
 
 use std::path::Path;
 
@@ -7,10 +7,9 @@ use laptime_trace::run::{ResultsWriter, RunFileError};
 
 use crate::progress::Progress;
 
-/// Saves results and shows progress.
 pub struct Keeper {
     writer: ResultsWriter,
-    /// The results so far, those of earlier runs included.
+    /// All results, including those from before a resume.
     pub results: Vec<CaseResult>,
     progress: Progress,
     interrupt: Interrupt,
@@ -18,7 +17,7 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    /// Adds to the results of a folder; `before` are the finished ones.
+    /// Appends to the results in a folder; `before` are the finished ones.
     pub fn new(
         folder: &Path,
         before: Vec<CaseResult>,
@@ -45,7 +44,7 @@ impl Sink for Keeper {
     }
 
     fn result(&mut self, result: CaseResult) -> anyhow::Result<()> {
-        // Of a case that was interrupted before its first iteration nothing is left to keep.
+        // Interrupted before its first iteration.
         if result.measured().is_some_and(|measured| measured.wall_ns.is_empty()) {
             return Ok(());
         }

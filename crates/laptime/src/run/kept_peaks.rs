@@ -1,5 +1,5 @@
-//! Where measured peaks are kept between runs: one file per device in the user's data folder. A CPU is identified
-//! by its machine, a GPU by its UUID, driver and power limit.
+//! Stores measured peaks in the user's data folder, one file per device. A CPU is identified by its machine, a GPU by its
+//! UUID, driver and power limit.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use laptime_bench::Device;
 use laptime_trace::run::{Machine, PeakGpu, Peaks, SCHEMA};
 use laptime_trace::{format::write_whole, small_file};
 
-/// The folder: `LAPTIME_HOME`, else the user's data folder; none if there is no home.
+/// `LAPTIME_HOME`, else the user's data folder; none without a home folder.
 fn folder() -> Option<PathBuf> {
     let of = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     of("LAPTIME_HOME")
@@ -16,7 +16,7 @@ fn folder() -> Option<PathBuf> {
         .or_else(|| of("HOME").map(|home| home.join(".local/share/laptime")))
 }
 
-/// The file of a device. The number of a GPU is not part of it: it changes with what else is plugged in.
+/// The file of a device. Does not depend on the index of a GPU, which changes with the other GPUs.
 fn file(folder: &Path, machine: &Machine, device: &str, gpu: Option<&PeakGpu>) -> PathBuf {
     let name = match gpu {
         Some(gpu) => format!("peaks-gpu-{}.json", gpu.fingerprint()),
@@ -25,7 +25,7 @@ fn file(folder: &Path, machine: &Machine, device: &str, gpu: Option<&PeakGpu>) -
     folder.join(name)
 }
 
-/// The peaks of a device, if they were measured.
+/// The stored peaks of a device.
 pub fn read(machine: &Machine, device: &dyn Device) -> Option<Peaks> {
     let gpu = laptime_pipelines::peak_gpu(device);
     read_file(&file(&folder()?, machine, device.name(), gpu.as_ref()), device.name())
@@ -37,8 +37,8 @@ fn read_file(path: &Path, device: &str) -> Option<Peaks> {
     (peaks.schema <= SCHEMA).then(|| Peaks { device: device.to_owned(), ..peaks })
 }
 
-/// Keeps the peaks of a device; returns what is kept, and where. Of each quantity the better of these and of those kept
-/// before is kept, unless `is_reset`.
+/// Stores peaks: the better of the new and the stored value of each quantity, or the new ones if `is_reset`. Returns what
+/// was stored, and where.
 pub fn keep(peaks: Peaks, machine: &Machine, is_reset: bool) -> anyhow::Result<(Peaks, PathBuf)> {
     let folder = folder().context("no home folder was found; set `LAPTIME_HOME`")?;
     keep_in(&folder, peaks, machine, is_reset)
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn peaks_measured_under_load_do_not_replace_better_ones_until_they_are_reset() {
+    fn lower_peaks_replace_stored_ones_only_with_a_reset() {
         let (folder, machine) = (tempfile::tempdir().unwrap(), Machine::default());
         let kept = |flops_s, is_reset| {
             let (kept, path) = keep_in(folder.path(), peaks(flops_s, None), &machine, is_reset).unwrap();
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gpu_has_other_peaks_with_another_driver_or_power_limit() {
+    fn peaks_of_a_gpu_depend_on_driver_and_power_limit() {
         let gpu = |uuid: &str, driver: &str, watts| PeakGpu {
             uuid: uuid.to_owned(),
             driver: Some(driver.to_owned()),

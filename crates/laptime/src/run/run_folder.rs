@@ -4,19 +4,22 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use chrono::{SecondsFormat, Utc};
 use laptime_trace::run::{RESULTS_FILE, RUN_FILE};
 
 use crate::failure::{Hinted, place_hint, refuse};
-use crate::{moment::Moment, output::say};
+use crate::output::say;
 
-/// The trace of a run.
 pub const TRACE_FILE: &str = "trace.pftrace";
-
-/// The page of a run.
 pub const PAGE_FILE: &str = "report.html";
 
-/// Creates the given folder, or a new one named after the time.
-pub fn make(request: Option<&Path>, what: &str, now: Moment) -> anyhow::Result<PathBuf> {
+/// The time in UTC, for records: `2026-11-15T09:30:00Z`.
+pub fn timestamp() -> String {
+    Utc::now().to_rfc3339_opts(SecondsFormat::Secs, true)
+}
+
+/// Creates the requested folder, or a new one named after the time.
+pub fn make(request: Option<&Path>, what: &str) -> anyhow::Result<PathBuf> {
     if let Some(path) = request {
         if let Some(there) = [RUN_FILE, RESULTS_FILE, TRACE_FILE].iter().find(|file| path.join(file).exists()) {
             let reason = format!("`{}` already contains a run (`{there}`)", path.display());
@@ -25,7 +28,7 @@ pub fn make(request: Option<&Path>, what: &str, now: Moment) -> anyhow::Result<P
         create(path)?;
         return Ok(path.to_owned());
     }
-    let base = PathBuf::from("runs").join(format!("{what}-{}", now.stamp()));
+    let base = PathBuf::from("runs").join(format!("{what}-{}", Utc::now().format("%Y%m%d-%H%M%S")));
     for number in 1.. {
         let path = if number == 1 { base.clone() } else { PathBuf::from(format!("{}-{number}", base.display())) };
         if !path.exists() {
@@ -36,22 +39,20 @@ pub fn make(request: Option<&Path>, what: &str, now: Moment) -> anyhow::Result<P
     unreachable!("one of endlessly many names is free")
 }
 
-/// A folder that was created for a run. It is removed with the trace in it unless the run begins.
+/// A folder that was created for a run. Dropping it removes it with its trace; [`Tentative::keep`] keeps it.
 pub struct Tentative {
     folder: Option<PathBuf>,
 }
 
 impl Tentative {
-    /// Creates the folder as [`make`] does.
-    pub fn make(request: Option<&Path>, what: &str, now: Moment) -> anyhow::Result<Self> {
-        make(request, what, now).map(|folder| Self { folder: Some(folder) })
+    pub fn make(request: Option<&Path>, what: &str) -> anyhow::Result<Self> {
+        make(request, what).map(|folder| Self { folder: Some(folder) })
     }
 
     pub fn join(&self, file: &str) -> PathBuf {
         self.folder.as_deref().unwrap_or(Path::new("")).join(file)
     }
 
-    /// The run begins: the folder stays.
     pub fn keep(mut self) -> PathBuf {
         self.folder.take().unwrap_or_default()
     }
@@ -68,16 +69,15 @@ impl Drop for Tentative {
     }
 }
 
-/// The files of a run that matter most, in the order in which they are listed.
+/// The most important files of a run, in the order in which they are listed.
 const LISTED: [&str; 7] =
     [PAGE_FILE, "profiling_report.md", TRACE_FILE, "trace.json", "flamegraph.svg", "stages.tsv", RESULTS_FILE];
 
-/// Prints where a run was saved, with its most important files, and what was written elsewhere.
+/// Prints where a run was saved and its most important files; `outside` are files elsewhere.
 pub fn say_saved(folder: &Path, outside: &[PathBuf]) {
     say(&format!("\n{}", saved(folder, outside)));
 }
 
-/// The same as text.
 pub fn saved(folder: &Path, outside: &[PathBuf]) -> String {
     let files: Vec<&str> = LISTED.into_iter().filter(|file| folder.join(file).is_file()).collect();
     let files = if files.is_empty() { String::new() } else { format!(" ({})", files.join(", ")) };
@@ -86,7 +86,6 @@ pub fn saved(folder: &Path, outside: &[PathBuf]) -> String {
     format!("Saved to {}{files}{also}", folder.display())
 }
 
-/// Creates a folder and its parents.
 pub fn create(path: &Path) -> anyhow::Result<()> {
     let Err(source) = fs::create_dir_all(path) else { return Ok(()) };
     let hint = place_hint(&source).unwrap_or_else(|| "`--out DIR` names another place".to_owned());

@@ -1,4 +1,4 @@
-//! A run in its folder: started or resumed, measured, saved.
+//! A run in its folder: starts or resumes it, measures its cases and saves the results.
 
 use std::collections::{BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
@@ -11,32 +11,27 @@ use crate::estimate::{Estimate, LITTLE_FLOPS};
 use crate::output::{say, warn};
 use crate::request::{Order, Request};
 use crate::{
-    app::App, failure::refuse, keeper::Keeper, kept_peaks, moment::Moment, progress::Progress, run_folder,
-    stdout_guard::StdoutGuard,
+    app::App, failure::refuse, keeper::Keeper, kept_peaks, progress::Progress, run_folder, stdout_guard::StdoutGuard,
 };
 
-/// A run with its folder.
 pub struct Session {
     pub folder: PathBuf,
-    /// What is in its `run.json`.
     pub run: Run,
     cases: Vec<Case>,
     before: Vec<CaseResult>,
-    /// The processes that measure each case, if not all of the settings do.
+    /// The processes to run of those in the settings; none runs all of them.
     runs: Option<Vec<u32>>,
-    /// The device, open from the beginning on.
+    /// Kept open for the sweep.
     device: Option<Arc<dyn Device>>,
 }
 
 /// A run after its sweep.
 pub struct Finished {
     pub folder: PathBuf,
-    /// What is in its `run.json`.
     pub run: Run,
     pub results: Vec<CaseResult>,
-    /// The number of results that it should have.
+    /// The number of results of a complete run.
     pub expected: usize,
-    /// Whether it was interrupted.
     pub was_interrupted: bool,
 }
 
@@ -45,18 +40,17 @@ impl Session {
     pub fn begin(app: &App, order: &Order<'_>, what: &str, out: Option<&Path>) -> anyhow::Result<Self> {
         let device = app.device(&order.device)?;
         let run = describe(app, order, &*device)?;
-        let folder = run_folder::make(out, what, Moment::now())?;
+        let folder = run_folder::make(out, what)?;
         Self::begin_in(app, run, folder, device)
     }
 
-    /// Starts a run in an existing folder.
     pub fn begin_in(app: &App, run: Run, folder: PathBuf, device: Arc<dyn Device>) -> anyhow::Result<Self> {
         run.write(&folder)?;
         let cases = recorded(app, &run)?.plan.cases();
         Ok(Self { folder, run, cases, before: Vec::new(), runs: None, device: Some(device) })
     }
 
-    /// Continues a run that was stopped, unless the program, the machine or the plan has changed.
+    /// Continues a stopped run; refuses if the program, machine or plan has changed.
     pub fn resume(app: &App, request: &Request, folder: &Path) -> anyhow::Result<Self> {
         let run = Run::read(folder)?;
         let order = recorded(app, &run)?;
@@ -81,8 +75,8 @@ impl Session {
         Ok(Self { folder, run, cases, before, runs: None, device: Some(device) })
     }
 
-    /// Begins or continues a part of a distributed run on this node. `before` are the finished results of all nodes, and
-    /// `runs` the processes that belong to the part.
+    /// Begins or continues a shard of a Slurm run on this node. `before` are the finished results of all nodes, and `runs`
+    /// the processes of the shard.
     pub fn shard(
         app: &App,
         order: &Order<'_>,
@@ -105,25 +99,24 @@ impl Session {
         Ok(Self { folder, run, cases, before, runs: Some(runs.to_vec()), device: Some(device) })
     }
 
-    /// The same run with one more case to measure.
-    pub fn turned_to(&self, case: Case, before: Vec<CaseResult>) -> Self {
+    /// The same run with another case to measure.
+    pub fn with_case(&self, case: Case, before: Vec<CaseResult>) -> Self {
         let (folder, run) = (self.folder.clone(), self.run.clone());
         Self { folder, run, cases: vec![case], before, runs: None, device: None }
     }
 
-    /// The cases that are left to measure in some process.
+    /// The cases that lack a result.
     pub fn left(&self) -> Vec<Case> {
         let done: HashSet<(String, u32)> = done(&self.before);
         let is_left = |case: &&Case| self.runs().iter().any(|&run| !done.contains(&(case.to_string(), run)));
         self.cases.iter().filter(is_left).cloned().collect()
     }
 
-    /// The processes that measure each case.
     fn runs(&self) -> Vec<u32> {
         self.runs.clone().unwrap_or_else(|| (0..self.run.settings.runs.max(1)).collect())
     }
 
-    /// Measures what is left to measure.
+    /// Measures the cases that lack a result.
     pub fn sweep(self, app: &App, is_quiet: bool) -> anyhow::Result<Finished> {
         app.listen_for_interrupts();
         app.measure_in((!self.run.settings.cold).then(|| self.folder.clone()));
@@ -150,12 +143,12 @@ impl Session {
     }
 }
 
-/// Which case has a result in which process.
+/// The cases and processes with a result.
 fn done(results: &[CaseResult]) -> HashSet<(String, u32)> {
     results.iter().map(|result| (result.case.to_string(), result.run)).collect()
 }
 
-/// The `run.json` of an order on a device.
+/// The `run.json` for an order on a device.
 pub fn describe(app: &App, order: &Order<'_>, device: &dyn Device) -> anyhow::Result<Run> {
     let settings = order.settings_on(device)?;
     let plan = order.plan.clone().map(|case| order.workload.on_device(case, device));
@@ -170,7 +163,7 @@ pub fn describe(app: &App, order: &Order<'_>, device: &dyn Device) -> anyhow::Re
     Ok(Run {
         schema: SCHEMA,
         command: command_line(),
-        started: Moment::now().record(),
+        started: run_folder::timestamp(),
         workload: order.workload.name().to_owned(),
         peaks,
         device,
@@ -182,13 +175,13 @@ pub fn describe(app: &App, order: &Order<'_>, device: &dyn Device) -> anyhow::Re
     })
 }
 
-/// The command line; invalid UTF-8 is replaced.
+/// The command line, with invalid UTF-8 replaced.
 pub fn command_line() -> Vec<String> {
     let words = laptime_bench::Launch::of_this_program().words;
     words.iter().map(|word| word.to_string_lossy().into_owned()).collect()
 }
 
-/// Prints which folders have no weights.
+/// Reports model folders without weights.
 fn say_synthetic(cases: &[Case]) {
     let folders: BTreeSet<String> = cases.iter().flat_map(laptime_pipelines::folders_without_weights).collect();
     for folder in folders {
@@ -196,7 +189,7 @@ fn say_synthetic(cases: &[Case]) {
     }
 }
 
-/// The order that a run was started with.
+/// The order in a `run.json`.
 fn recorded<'a>(app: &'a App, run: &Run) -> anyhow::Result<Order<'a>> {
     let workload = app.workload(&run.workload)?;
     let words = |axis: &AxisValues| (axis.axis.clone(), axis.values.iter().map(ToString::to_string).collect());

@@ -1,16 +1,15 @@
-//! Redirects standard output to standard error while workloads run in this process, so that what they print does not end
-//! up in the answer.
+//! Redirects standard output to standard error while workloads run in this process, to keep their prints out of tables.
 
 use std::io::{self, Write};
 
-/// While this lives, standard output is redirected to standard error.
+/// Redirects until dropped.
 pub struct StdoutGuard {
     #[cfg(unix)]
     saved: Option<std::os::fd::OwnedFd>,
 }
 
 impl StdoutGuard {
-    /// Starts to redirect standard output. If that fails, nothing changes.
+    /// Does nothing if redirecting fails.
     pub fn begin() -> Self {
         let _ = io::stdout().flush();
         #[cfg(unix)]

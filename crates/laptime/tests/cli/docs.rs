@@ -26,7 +26,7 @@ fn a_wrong_command_a_wrong_output_and_a_wrong_link_are_found() {
         ("```sh\nlaptime ab --a 'copy --op read' --b 'copy'\n```\n", "`copy` is not one case"),
         ("```sh\nlaptime profile matmul --size 64,128\n```\n", "a profile is of one case"),
         ("```sh\nlaptime list\n```\n\n```text\nnothing\n```\n", "the page shows another output"),
-        ("```sh\nscripts/no-such-script\n```\n", "there is no such script"),
+        ("```sh\nscripts/no-such-script\n```\n", "no such script"),
         ("```sh\ncargo install --path crates/nothing\n```\n", "there is no crate"),
         ("[a page](nothing.md)\n", "there is no `nothing.md`"),
         ("[a heading](#nothing)\n", "has no heading `#nothing`"),

@@ -76,7 +76,7 @@ fn text(text: &str) -> Cell {
 }
 
 fn seen_word(seen: &Seen) -> String {
-    match (seen.count, seen.told_at) {
+    match (seen.count, seen.reported_at) {
         (0, Some(line)) => format!("see line {line}"),
         (0, None) => "never".to_owned(),
         _ => "seen".to_owned(),

@@ -1,34 +1,24 @@
-//! What an export reads: traces, folders of ranks, and runs.
+//! Resolves the inputs of an export: traces, folders of ranks, and runs.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use laptime_trace::run::{RESULTS_FILE, RUN_FILE};
 
-use crate::{
-    failure::refuse,
-    trace_input::{STDIN, TRACES},
-};
+use crate::failure::refuse;
+use crate::run_input::name;
+use crate::trace_input::{STDIN, TRACES};
 
 /// One thing to export.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Input {
-    /// A trace, with the name of its run if a folder gives it.
-    Trace {
-        /// The file.
-        path: PathBuf,
-        run: Option<String>,
-    },
-    /// The results of a run.
-    Results {
-        /// The folder of the run.
-        folder: PathBuf,
-        run: String,
-    },
+    /// A trace, with the name of its run if it was found in a folder.
+    Trace { path: PathBuf, run: Option<String> },
+    /// The results in the folder of a run.
+    Results { folder: PathBuf, run: String },
 }
 
 impl Input {
-    /// The file or folder.
     pub fn path(&self) -> &Path {
         match self {
             Self::Trace { path, .. } => path,
@@ -40,10 +30,10 @@ impl Input {
 /// The endings of traces in a folder of ranks.
 const ENDINGS: [&str; 6] = [".pftrace", ".perfetto-trace", ".json", ".json.gz", ".sqlite", ".nsys-rep"];
 
-/// Files of run folders that are no traces.
+/// Files of run folders that are not traces.
 const NOT_TRACES: [&str; 5] = [RUN_FILE, "record.json", "top.json", "slurm.json", "environments.json"];
 
-/// Finds what the paths name, in their order.
+/// The inputs that some paths name, in their order.
 pub fn inputs(paths: &[PathBuf]) -> anyhow::Result<Vec<Input>> {
     let mut found = Vec::new();
     for path in paths {
@@ -65,7 +55,7 @@ pub fn inputs(paths: &[PathBuf]) -> anyhow::Result<Vec<Input>> {
     Ok(found)
 }
 
-/// What a folder contains: results, its own trace, or the traces of ranks, here or one level below.
+/// The inputs in a folder: results, its own trace, or the traces of ranks, here or one level below.
 fn inside(folder: &Path) -> anyhow::Result<Vec<Input>> {
     let run = name(folder);
     let mut found = Vec::new();
@@ -101,7 +91,7 @@ fn is_trace(path: &Path) -> bool {
     path.is_file() && ENDINGS.iter().any(|ending| name.ends_with(ending)) && !NOT_TRACES.contains(&name.as_str())
 }
 
-/// The run of a trace that is named by itself: its folder if it is a rank of several, else its own name.
+/// The run of a trace that was named directly: its folder if it is one of several ranks, else its own name.
 pub fn run_of(path: &Path, is_rank: bool) -> String {
     let whole = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let is_own = path.file_name().is_some_and(|name| TRACES.iter().any(|own| name == *own));
@@ -113,13 +103,7 @@ pub fn run_of(path: &Path, is_rank: bool) -> String {
     ending.map_or(name.clone(), |ending| name[..name.len() - ending.len()].to_owned())
 }
 
-/// The last part of a path; for `.` and the like, that of the folder it refers to.
-fn name(path: &Path) -> String {
-    let whole = if path.file_name().is_some() { path.to_owned() } else { path.canonicalize().unwrap_or_default() };
-    whole.file_name().map_or_else(|| "root".to_owned(), |name| name.to_string_lossy().into_owned())
-}
-
-/// The rank in the name of a file or of its folder: `rank3.json`, `trace_rank-12.json.gz`, `rank_7/trace.pftrace`.
+/// The rank in the name of a file or its folder: `rank3.json`, `trace_rank-12.json.gz`, `rank_7/trace.pftrace`.
 pub fn rank_in(path: &Path) -> Option<u64> {
     let file = path.file_name()?.to_string_lossy().into_owned();
     let is_own = TRACES.contains(&file.as_str());

@@ -66,7 +66,6 @@ enum Rows {
     Results(u64),
 }
 
-/// Runs the command.
 pub fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
     if args.run.as_deref().is_some_and(str::is_empty) {
         return refuse("the name of the run is empty", "`--run NAME` needs a name");

@@ -1,21 +1,20 @@
-//! Merges the traces that programs recorded of themselves with `laptime-probe`.
+//! Merges traces that the program's processes recorded with `laptime-probe`.
 
 use std::path::{Path, PathBuf};
 use std::{collections::HashMap, fs};
 
 use laptime_trace::{ANNOUNCED, Nanos, SpanEntry, SpanId, Trace, TraceBuilder, Track, TrackId, TrackKind};
 
-/// A trace that a process of the program recorded.
+/// A trace that a process recorded itself.
 #[derive(Debug)]
 pub struct OwnTrace {
-    /// The process.
     pub pid: u32,
-    /// Its time zero on the monotonic clock.
+    /// Time zero of the trace on the monotonic clock.
     pub start_ns: u64,
     pub trace: Trace,
 }
 
-/// Reads the traces that processes announced in the folder of the recording.
+/// Reads the traces that processes announced in a folder.
 pub fn announced(folder: &Path) -> Vec<OwnTrace> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let mut found: Vec<OwnTrace> = entries.filter_map(|entry| read(&entry.path())).collect();
@@ -23,7 +22,7 @@ pub fn announced(folder: &Path) -> Vec<OwnTrace> {
     found
 }
 
-/// Removes the announcements of traces that were read.
+/// Removes the announcements.
 pub fn forget(folder: &Path) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         if entry.file_name().to_str().is_some_and(|name| name.starts_with(ANNOUNCED)) {
@@ -32,14 +31,14 @@ pub fn forget(folder: &Path) {
     }
 }
 
-/// An announcement is named `probe-PID-START` and holds the path of the trace.
+/// Reads the trace of an announcement: a file named `probe-PID-START` that contains the path of the trace.
 fn read(path: &Path) -> Option<OwnTrace> {
     let (pid, start_ns) = path.file_name()?.to_str()?.strip_prefix(ANNOUNCED)?.split_once('-')?;
     let trace = PathBuf::from(fs::read_to_string(path).ok()?);
     Some(OwnTrace { pid: pid.parse().ok()?, start_ns: start_ns.parse().ok()?, trace: laptime_trace::read(trace).ok()? })
 }
 
-/// Adds a trace to another, with its times counted from `start_ns`. Tracks of `threads` go on with its spans.
+/// Adds a trace to `builder`, with times relative to `start_ns`. Spans of known `threads` go to their tracks.
 pub fn append(own: &OwnTrace, start_ns: u64, threads: &mut HashMap<u32, TrackId>, builder: &mut TraceBuilder) {
     let trace = &own.trace;
     let process = builder.process(i64::from(own.pid));
@@ -59,11 +58,11 @@ pub fn append(own: &OwnTrace, start_ns: u64, threads: &mut HashMap<u32, TrackId>
             })
         })
         .collect();
-    let place = |id: TrackId| tracks[trace.tracks().position(|(known, _)| known == id).unwrap_or(0)];
+    let track = |id: TrackId| tracks[trace.tracks().position(|(known, _)| known == id).unwrap_or(0)];
     let mut spans: HashMap<SpanId, SpanEntry> = HashMap::new();
     for (id, _) in trace.tracks() {
         for span in trace.spans_on(id) {
-            let entry = builder.span(place(id), shifted(span.start), span.duration, span.name, span.category);
+            let entry = builder.span(track(id), shifted(span.start), span.duration, span.name, span.category);
             span.fields.iter().for_each(|(name, value)| builder.span_field(entry, name, value));
             if span.is_open {
                 builder.leave_open(entry);
@@ -71,12 +70,12 @@ pub fn append(own: &OwnTrace, start_ns: u64, threads: &mut HashMap<u32, TrackId>
             spans.insert(span.id, entry);
         }
         for mark in trace.marks_on(id) {
-            let entry = builder.mark(place(id), shifted(mark.time), mark.name, mark.category);
+            let entry = builder.mark(track(id), shifted(mark.time), mark.name, mark.category);
             mark.fields.iter().for_each(|(name, value)| builder.mark_field(entry, name, value));
         }
     }
     for point in trace.values() {
-        builder.value(place(point.track), shifted(point.time), point.number);
+        builder.value(track(point.track), shifted(point.time), point.number);
     }
     for flow in trace.flows() {
         if let (Some(&from), Some(&to)) = (spans.get(&flow.from), spans.get(&flow.to)) {
@@ -91,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_trace_is_added_with_its_times_moved_and_threads_shared() {
+    fn a_trace_is_added_with_shifted_times_and_shared_threads() {
         let mut own = TraceBuilder::default();
         let main = own.thread(17, 17, "main");
         let step = own.span(main, Nanos(5), Nanos(20), "step", "");

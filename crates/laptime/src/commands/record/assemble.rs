@@ -1,4 +1,4 @@
-//! Puts what all processes recorded into one trace.
+//! Assembles the recordings of all processes into one trace.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::clocks::Reading;
 use super::parts::{Process, Range};
 use super::python::{Line, Samples};
 
-/// When the trace begins.
+/// The start of the trace.
 #[derive(Debug, Clone, Copy)]
 pub struct Start {
     /// On the monotonic clock.
@@ -24,32 +24,29 @@ pub struct Start {
     pub unix_ns: i64,
 }
 
-/// What was seen of the program from outside, and what it recorded itself.
+/// What was observed from outside of the processes, and the traces that they recorded themselves.
 #[derive(Debug, Default)]
 pub struct Observations {
-    /// Python stacks.
     pub samples: Samples,
-    /// Clocks of the GPUs.
     pub clocks: Vec<Reading>,
-    /// Traces that processes recorded themselves.
     pub own: Vec<OwnTrace>,
 }
 
 impl Observations {
-    /// Keeps what was seen since this moment of the monotonic clock.
+    /// Drops observations before this time of the monotonic clock.
     pub fn forget_before(&mut self, oldest_ns: u64) {
         self.samples.samples.retain(|sample| sample.host_ns >= oldest_ns);
         self.clocks.retain(|reading| reading.host_ns >= oldest_ns);
     }
 }
 
-/// Makes one trace. Numbers of devices in `processes` become those of the trace.
+/// Assembles a trace. Renumbers the devices in `processes`.
 pub fn assemble(processes: &mut [Process], observations: &Observations, start: Start) -> Result<Trace, InvalidTrace> {
     let mut builder = TraceBuilder::default();
     builder.origin = Origin { name: "start of the program".to_owned(), unix_nanos: Some(start.unix_ns) };
     let numbers = number_devices(processes, &mut builder.metadata);
-    let end_ns = processes.iter().map(last_moment).max().unwrap_or(start.host_ns);
-    processes.iter_mut().for_each(|process| leave_pauses_out(process, end_ns));
+    let end_ns = processes.iter().map(last_time).max().unwrap_or(start.host_ns);
+    processes.iter_mut().for_each(|process| drop_work_in_pauses(process, end_ns));
     let mut pauses = Vec::new();
     for process in processes.iter() {
         let number = i64::from(process.pid);
@@ -71,7 +68,7 @@ pub fn assemble(processes: &mut [Process], observations: &Observations, start: S
             NotRecorded { process: number, start_ns: since(from), end_ns: since(to) }
         }));
     }
-    // A process without CUDA may have recorded itself all the same.
+    // A process without CUDA may have recorded itself too.
     for own in observations.own.iter().filter(|own| !processes.iter().any(|process| process.pid == own.pid)) {
         append(own, start.host_ns, &mut HashMap::new(), &mut builder);
     }
@@ -87,7 +84,7 @@ pub fn assemble(processes: &mut [Process], observations: &Observations, start: S
     builder.build()
 }
 
-/// The number of ranks, and the rank of the trace, if all processes that have a rank have the same one.
+/// The number of ranks, and the rank if all processes with a rank have the same one.
 fn distributed(processes: &[Process]) -> Option<serde_json::Value> {
     let ranks: HashSet<u64> = processes.iter().filter_map(Process::rank).collect();
     let size = processes.iter().find_map(|process| process.infos.get("WORLD_SIZE")?.parse::<u64>().ok());
@@ -98,7 +95,7 @@ fn distributed(processes: &[Process]) -> Option<serde_json::Value> {
     (!ranks.is_empty()).then_some(found.into())
 }
 
-/// Times in which a process that recorded before or after did not record everything.
+/// Periods in which a process did not record everything, except before and after the recording.
 pub fn not_recorded(process: &Process, end_ns: u64) -> Vec<(u64, u64)> {
     let mut found: Vec<(u64, u64)> = Vec::new();
     let mut since = None;
@@ -116,9 +113,9 @@ pub fn not_recorded(process: &Process, end_ns: u64) -> Vec<(u64, u64)> {
     found
 }
 
-/// Copies and syncs go on being recorded in short pauses, to measure the overhead. Without the kernels around them they
-/// would look like work that nothing hides.
-fn leave_pauses_out(process: &mut Process, end_ns: u64) {
+/// Drops copies and syncs in pauses. They are recorded there to measure the overhead, but without the kernels around them
+/// they would look like exposed copies.
+fn drop_work_in_pauses(process: &mut Process, end_ns: u64) {
     let pauses = not_recorded(process, end_ns);
     let is_recorded = |start_ns: u64| {
         let before = pauses.partition_point(|(from, _)| *from <= start_ns);
@@ -127,7 +124,7 @@ fn leave_pauses_out(process: &mut Process, end_ns: u64) {
     process.records.work.retain(|work| is_recorded(work.time.start_ns));
 }
 
-fn last_moment(process: &Process) -> u64 {
+fn last_time(process: &Process) -> u64 {
     let work = process.records.work.iter().map(|work| work.time.end_ns);
     let calls = process.records.calls.iter().map(|call| call.time.end_ns);
     let ranges = process.ranges.iter().map(|range| range.host_ns);
@@ -135,7 +132,7 @@ fn last_moment(process: &Process) -> u64 {
     work.chain(calls).chain(ranges).chain(states).max().unwrap_or(process.start_ns)
 }
 
-/// Processes may number GPUs differently (`CUDA_VISIBLE_DEVICES`): the address on the bus says which is which.
+/// Numbers GPUs by their bus address: processes may number them differently (`CUDA_VISIBLE_DEVICES`).
 fn number_devices(processes: &mut [Process], metadata: &mut Metadata) -> HashMap<String, u32> {
     let mut buses: Vec<&str> = processes.iter().flat_map(|process| &process.devices).map(|gpu| &*gpu.bus).collect();
     buses.sort_unstable();
@@ -169,9 +166,9 @@ fn number_devices(processes: &mut [Process], metadata: &mut Metadata) -> HashMap
     numbers
 }
 
-/// Clocks, power, temperature and throttling of the cards that the program used, as curves.
+/// Adds clocks, power, temperature and throttling of the used GPUs as counters.
 fn add_clocks(readings: &[Reading], numbers: &HashMap<String, u32>, start: Start, builder: &mut TraceBuilder) {
-    // The driver and NVML write an address with another number of digits.
+    // The driver and NVML pad bus addresses differently.
     let bare = |bus: &str| bus.trim_start_matches(['0', ':']).to_ascii_lowercase();
     let numbers: HashMap<String, u32> = numbers.iter().map(|(bus, number)| (bare(bus), *number)).collect();
     let mut curves: HashMap<(u32, &str), TrackId> = HashMap::new();
@@ -221,7 +218,7 @@ impl Threads {
     }
 }
 
-/// Ranges of NVTX: nested ones on their threads, others on a lane of the process, marks on their threads.
+/// Adds NVTX: push/pop ranges and marks on their threads, start/end ranges on a lane of the process.
 fn add_ranges(process: &Process, start: Start, end_ns: u64, threads: &mut Threads, builder: &mut TraceBuilder) {
     let time = |at: u64| Nanos(at.saturating_sub(start.host_ns));
     let mut open: HashMap<(u32, Arc<str>), Vec<SpanEntry>> = HashMap::new();
@@ -267,7 +264,6 @@ fn add_ranges(process: &Process, start: Start, end_ns: u64, threads: &mut Thread
     }
 }
 
-/// A lane of a process.
 fn lane_of(pid: u32, name: &str, number: Option<i64>, builder: &mut TraceBuilder) -> TrackId {
     let (process, name, unit) = (builder.process(i64::from(pid)), builder.name(name), NameId::EMPTY);
     builder.track(Track { process, kind: TrackKind::Lane, name, number, device: None, unit })
@@ -293,7 +289,7 @@ fn fields(range: &Range) -> impl Iterator<Item = (&'static str, Value<'_>)> {
     [domain, category, payload.map(|payload| ("payload", payload))].into_iter().flatten()
 }
 
-/// Memory in use, as a curve per device.
+/// Adds allocated memory as a counter per device.
 fn add_memory(process: &Process, start: Start, builder: &mut TraceBuilder) {
     let mut curves: HashMap<u32, (TrackId, i64)> = HashMap::new();
     let mut changes = process.memory.clone();
@@ -309,7 +305,7 @@ fn add_memory(process: &Process, start: Start, builder: &mut TraceBuilder) {
     }
 }
 
-/// Sampled stacks: a mark per sample on a lane per thread, named by the innermost line of the user's own code.
+/// Adds a mark per sample, on a lane per thread, named by the innermost line of user code.
 fn add_samples(samples: &Samples, start: Start, builder: &mut TraceBuilder) {
     let texts: Vec<SampleText> = samples.stacks.iter().map(|stack| SampleText::of(stack)).collect();
     let mut lanes: HashMap<(u32, u32), TrackId> = HashMap::new();
@@ -327,7 +323,6 @@ fn add_samples(samples: &Samples, start: Start, builder: &mut TraceBuilder) {
     }
 }
 
-/// A stack in words.
 struct SampleText {
     line: String,
     inside: Option<String>,
@@ -337,7 +332,7 @@ struct SampleText {
 impl SampleText {
     fn of(stack: &[Line]) -> Self {
         let shown: Vec<String> = stack.iter().map(short).collect();
-        // Without code of the user's own, the innermost line.
+        // Without user code, the innermost line.
         let own = stack.iter().position(is_own).unwrap_or(0);
         let inside = (own > 0).then(|| shown[0].clone());
         let whole: Vec<&str> = shown.iter().rev().map(String::as_str).collect();
@@ -345,23 +340,23 @@ impl SampleText {
     }
 }
 
-/// Folders of code that is not the user's own.
-const FOREIGN: [&str; 2] = ["/site-packages/", "/dist-packages/"];
+/// Folders of installed packages.
+const PACKAGES: [&str; 2] = ["/site-packages/", "/dist-packages/"];
 
 fn is_own(line: &Line) -> bool {
-    let is_foreign = FOREIGN.iter().any(|folder| line.file.contains(folder));
-    !is_foreign && !line.file.starts_with('<') && standard_library(&line.file).is_none()
+    let is_package = PACKAGES.iter().any(|folder| line.file.contains(folder));
+    !is_package && !line.file.starts_with('<') && standard_library(&line.file).is_none()
 }
 
-/// What follows the folder of the standard library: `.../lib/python3.12/threading.py`.
+/// The path within the standard library: `threading.py` of `.../lib/python3.12/threading.py`.
 fn standard_library(file: &str) -> Option<&str> {
     let (_, after) = file.split_once("/lib/python3.")?;
     after.split_once('/').map(|(_, path)| path)
 }
 
-/// A line as people name it: `train.py:88 in step`, with the package for code that is not the user's own.
+/// `train.py:88 in step`; with the path inside the package for installed code.
 fn short(line: &Line) -> String {
-    let of_package = FOREIGN.iter().find_map(|folder| line.file.split_once(folder)).map(|(_, path)| path);
+    let of_package = PACKAGES.iter().find_map(|folder| line.file.split_once(folder)).map(|(_, path)| path);
     let path = of_package.or_else(|| standard_library(&line.file));
     let file = path.unwrap_or_else(|| line.file.rsplit('/').next().unwrap_or_default());
     format!("{file}:{} in {}", line.number, line.function)
@@ -376,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn clocks_of_the_cards_that_were_used_are_curves() {
+    fn clocks_of_the_used_gpus_are_counters() {
         let reading = |bus: &str, host_ns, sm_mhz| Reading {
             host_ns,
             bus: bus.to_owned(),
@@ -400,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_of_a_pause_is_in_the_trace() {
+    fn work_in_pauses_is_not_in_the_trace() {
         use laptime_trace::kernels::{DeviceWork, Stretch, WorkKind};
         let copy = |start_ns| DeviceWork {
             time: Stretch { start_ns, end_ns: start_ns + 10 },
@@ -414,13 +409,13 @@ mod tests {
             ..Process::default()
         };
         process.records.work = [100, 200, 299, 300, 400].map(copy).into();
-        leave_pauses_out(&mut process, 500);
+        drop_work_in_pauses(&mut process, 500);
         let starts: Vec<u64> = process.records.work.iter().map(|work| work.time.start_ns).collect();
         assert_eq!(starts, [100, 300, 400]);
     }
 
     #[test]
-    fn a_sample_is_named_by_the_innermost_line_of_the_users_own_code() {
+    fn a_sample_is_named_by_the_innermost_line_of_user_code() {
         let text = SampleText::of(&[
             line("/usr/lib/python3.12/threading.py", 355, "Condition.wait"),
             line(

@@ -1,4 +1,4 @@
-//! Clocks, power and throttling of the GPUs, read from outside the program while it runs.
+//! Reads clocks, power and throttling of the GPUs while the program runs.
 
 use std::time::Duration;
 
@@ -6,28 +6,24 @@ use laptime_capture::control::Control;
 
 use super::observer::{IsDone, Observer};
 
-/// The time between two readings: a reading takes about a millisecond per card.
+/// A reading takes about a millisecond per GPU.
 #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
 const PERIOD: Duration = Duration::from_millis(200);
 
-/// A reading of one card.
+/// A reading of one GPU.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Reading {
-    /// When, on the monotonic clock.
     pub host_ns: u64,
-    /// The card's address on the bus.
+    /// The PCI bus address.
     pub bus: String,
-    /// Clock of the multiprocessors, in MHz.
     pub sm_mhz: Option<u32>,
-    /// Power drawn, in milliwatts.
     pub power_mw: Option<u32>,
-    /// Temperature of the chip, in degrees Celsius.
     pub celsius: Option<u32>,
-    /// Whether heat or a power limit slows it down.
+    /// Thermal or power throttling.
     pub is_throttled: bool,
 }
 
-/// Starts to read every card of the machine, while something is recorded.
+/// Starts to read all GPUs. Reads nothing while recording is off.
 pub fn start(control: Control) -> Observer<Vec<Reading>> {
     Observer::start(move |is_done| read_until(is_done, control))
 }
@@ -54,7 +50,6 @@ fn read_until(is_done: IsDone<'_>, control: Control) -> Vec<Reading> {
     found
 }
 
-/// Without CUDA in the build there is nothing to read.
 #[cfg(not(feature = "cuda"))]
 fn read_until(_: IsDone<'_>, _: Control) -> Vec<Reading> {
     Vec::new()

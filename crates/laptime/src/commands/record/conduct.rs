@@ -1,4 +1,4 @@
-//! Decides when processes record: windows, requests from other terminals, and short pauses to measure the cost.
+//! Controls when processes record: windows, requests from other terminals, and short pauses to measure the overhead.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
@@ -8,57 +8,55 @@ use laptime_capture::control::{Control, RecordingMode};
 
 use super::socket::{Asked, Request};
 
-/// A pause that measures the overhead is at least this long, and at most that.
+/// The range of the length of a pause that measures the overhead.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-/// The time around the switches at both ends of a pause, which is not compared.
+/// Time around the switches at both ends of a pause, which is not compared.
 const SWITCHING: Duration = Duration::from_millis(40);
-/// A pause contains about this many beats: syncs, copies and NVTX ranges.
+/// Beats per pause. Beats are syncs, copies and NVTX ranges.
 const BEATS_PER_PAUSE: f64 = 5.0;
-/// Some pauses are longer, since several beats may belong to one step of the program.
+/// Some pauses are longer, since a step of the program may contain several beats.
 const FACTORS: [u32; 8] = [1, 1, 1, 2, 1, 1, 1, 4];
-/// Recording lasts this many times as long as the pause after it, so 5 % of the GPU work is not recorded.
+/// Ratio of recording to pauses: 5 % of the GPU work is not recorded.
 const ON_PER_OFF: u32 = 20;
-/// The first few pauses come sooner if they are short, so that the overhead of a short run is known too.
+/// The first pauses come sooner if they are short, to know the overhead of short runs too.
 const ON_PER_EARLY_OFF: u32 = 10;
 const EARLY_PAUSES: u32 = 8;
-/// After this many pauses the overhead is known, and everything is recorded.
+/// After this many pauses the overhead is known, and recording no longer pauses.
 const MOST_PAUSES: u32 = 36;
-/// How often the conductor looks whether the program uses the GPU.
-const SOONEST_LOOK: Duration = Duration::from_millis(100);
-const LATEST_LOOK: Duration = Duration::from_millis(2200);
-/// Processes report once a second. Without a report for this long, the GPU is idle.
-const REPORTING: Duration = Duration::from_millis(1100);
+/// How often the conductor checks whether the program uses the GPU.
+const SHORTEST_POLL: Duration = Duration::from_millis(100);
+const LONGEST_POLL: Duration = Duration::from_millis(2200);
+/// Processes report once per second. Without a report for this long, the GPU is idle.
+const REPORT_INTERVAL: Duration = Duration::from_millis(1100);
 
 /// When to record.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Plan {
-    /// Begin after this much time.
+    /// Begin after this time.
     pub after: Option<Duration>,
     /// Stop after recording for this long.
     pub during: Option<Duration>,
     /// Wait for `laptime record start`.
     pub is_paused: bool,
-    /// Switch recording off now and then, to measure what it costs.
-    pub measures_cost: bool,
+    /// Pause now and then to measure the overhead.
+    pub measures_overhead: bool,
 }
 
 impl Plan {
-    /// What is wanted at the start.
+    /// The initial mode.
     pub fn first(&self) -> RecordingMode {
         if self.is_paused || self.after.is_some() { RecordingMode::Nothing } else { RecordingMode::Everything }
     }
 }
 
-/// A message to the conductor.
 pub enum Message {
-    /// Somebody asks from another terminal.
+    /// A request from another terminal.
     Asked(Asked),
-    /// The program has ended.
-    Ended,
+    ProgramEnded,
 }
 
-/// The thread that decides.
+/// The controlling thread.
 #[derive(Debug)]
 pub struct Conductor {
     to: Sender<Message>,
@@ -66,14 +64,14 @@ pub struct Conductor {
 }
 
 impl Conductor {
-    /// Starts it. `dump` writes what was recorded so far and says where.
+    /// Starts the thread. `dump` writes what was recorded so far, and returns a message.
     pub fn start(plan: Plan, control: Control, dump: impl Fn() -> String + Send + 'static) -> Self {
         let (to, from) = channel();
         let thread = thread::spawn(move || State::new(plan, control).run(&from, &dump));
         Self { to, thread }
     }
 
-    /// Where requests go.
+    /// A channel for requests.
     pub fn requests(&self) -> Sender<Asked> {
         let (requests, asked) = channel();
         let to = self.to.clone();
@@ -87,16 +85,16 @@ impl Conductor {
         requests
     }
 
-    /// The program has ended: nothing changes any more.
+    /// Stops the thread when the program has ended.
     pub fn finish(self) {
-        let _ = self.to.send(Message::Ended);
+        let _ = self.to.send(Message::ProgramEnded);
         let _ = self.thread.join();
     }
 }
 
 struct State {
     control: Control,
-    /// What happens next by itself, and when.
+    /// The next scheduled step.
     next: Option<(Instant, Step)>,
     plan: Plan,
     window_end: Option<Instant>,
@@ -107,9 +105,9 @@ struct State {
 enum Step {
     Begin,
     End,
-    Look,
-    PauseForCost,
-    GoOn,
+    Poll,
+    Pause,
+    Resume,
 }
 
 impl State {
@@ -136,7 +134,7 @@ impl State {
                     let _ = answer.send(self.answer(request, dump));
                 }
                 Err(RecvTimeoutError::Timeout) => self.step(),
-                Ok(Message::Ended) | Err(RecvTimeoutError::Disconnected) => return,
+                Ok(Message::ProgramEnded) | Err(RecvTimeoutError::Disconnected) => return,
             }
         }
     }
@@ -169,18 +167,18 @@ impl State {
                 self.control.request_mode(RecordingMode::Everything);
                 self.begun(now);
             }
-            Some(Step::GoOn) => {
+            Some(Step::Resume) => {
                 self.control.request_mode(RecordingMode::Everything);
-                self.pauses.go_on(now, self.control.recorded());
+                self.pauses.resume(now, self.control.recorded());
                 self.schedule(now);
             }
-            Some(Step::Look) => {
-                self.pauses.look(now, self.control.recorded());
+            Some(Step::Poll) => {
+                self.pauses.poll(now, self.control.recorded());
                 self.schedule(now);
             }
-            Some(Step::PauseForCost) => {
+            Some(Step::Pause) => {
                 self.control.request_mode(RecordingMode::Light);
-                self.next = Some((now + self.pauses.begin(), Step::GoOn));
+                self.next = Some((now + self.pauses.begin(), Step::Resume));
             }
             Some(Step::End) => self.control.request_mode(RecordingMode::Nothing),
             None => {}
@@ -189,16 +187,16 @@ impl State {
 
     fn begun(&mut self, now: Instant) {
         self.window_end = self.plan.during.map(|during| now + during);
-        self.pauses.go_on(now, self.control.recorded());
+        self.pauses.resume(now, self.control.recorded());
         self.schedule(now);
     }
 
-    /// The next look or pause, unless the window ends before it is over.
+    /// Schedules the next poll or pause, unless the window ends before.
     fn schedule(&mut self, now: Instant) {
-        let measures = self.plan.measures_cost && self.pauses.count < MOST_PAUSES;
-        let pause = measures.then(|| match self.pauses.due_in() {
-            Duration::ZERO => (now, self.pauses.length(), Step::PauseForCost),
-            wait => (now + wait, Duration::ZERO, Step::Look),
+        let is_measuring = self.plan.measures_overhead && self.pauses.count < MOST_PAUSES;
+        let pause = is_measuring.then(|| match self.pauses.due_in() {
+            Duration::ZERO => (now, self.pauses.length(), Step::Pause),
+            wait => (now + wait, Duration::ZERO, Step::Poll),
         });
         self.next = match (pause, self.window_end) {
             (Some((at, length, step)), end) if end.is_none_or(|end| at + length < end) => Some((at, step)),
@@ -207,48 +205,48 @@ impl State {
     }
 }
 
-/// Decides when to pause for the overhead, and for how long: only while the program uses the GPU, for a few of its
-/// beats, and for a small part of that time.
+/// Decides when and how long to pause: only while the program uses the GPU, for a few beats, and for a small share of
+/// that time.
 #[derive(Debug, Default)]
 struct Pauses {
     count: u32,
     random: u64,
-    /// When the conductor looked last, and the kernels and beats until then.
+    /// Time of the last poll, and the kernels and beats until then.
     last: Option<(Instant, (u64, u64))>,
-    /// Recording since the last pause in which kernels ran.
+    /// Recording time with kernels since the last pause.
     active: Duration,
-    /// Beats per second, at the last look that saw kernels.
+    /// Beats per second at the last poll with new kernels.
     rate: f64,
-    /// Recording needed before the next pause, as a share of the usual.
+    /// Random factor of the recording time before the next pause.
     jitter: f64,
 }
 
 impl Pauses {
-    /// Takes note of the kernels and beats that were recorded so far.
-    fn look(&mut self, now: Instant, recorded: (u64, u64)) {
-        let Some((before, known)) = self.last else { return self.go_on(now, recorded) };
+    /// Updates from the number of kernels and beats recorded so far.
+    fn poll(&mut self, now: Instant, recorded: (u64, u64)) {
+        let Some((before, known)) = self.last else { return self.resume(now, recorded) };
         let elapsed = now.saturating_duration_since(before);
         if recorded.0 > known.0 {
             self.active += elapsed;
             self.rate = (recorded.1 - known.1) as f64 / elapsed.as_secs_f64().max(1e-9);
-        } else if elapsed < REPORTING {
+        } else if elapsed < REPORT_INTERVAL {
             return;
         }
         self.last = Some((now, recorded));
     }
 
-    /// Recording goes on after a pause, or begins.
-    fn go_on(&mut self, now: Instant, recorded: (u64, u64)) {
+    /// Recording begins, or continues after a pause.
+    fn resume(&mut self, now: Instant, recorded: (u64, u64)) {
         self.last = Some((now, recorded));
     }
 
-    /// When to look again; zero if a pause is due.
+    /// Time until the next poll; zero if a pause is due.
     fn due_in(&self) -> Duration {
         let jitter = if self.count == 0 { 1.0 } else { self.jitter };
         let is_early = self.count < EARLY_PAUSES && self.length() <= 2 * SHORTEST_PAUSE;
         let on_per_off = if is_early { ON_PER_EARLY_OFF } else { ON_PER_OFF };
         let missing = (self.length() * on_per_off).mul_f64(jitter).saturating_sub(self.active);
-        if missing.is_zero() { missing } else { missing.clamp(SOONEST_LOOK, LATEST_LOOK) }
+        if missing.is_zero() { missing } else { missing.clamp(SHORTEST_POLL, LONGEST_POLL) }
     }
 
     fn length(&self) -> Duration {
@@ -258,12 +256,12 @@ impl Pauses {
         (usual * FACTORS[self.count as usize % FACTORS.len()]).min(LONGEST_PAUSE)
     }
 
-    /// A pause begins; returns its length.
+    /// Begins a pause and returns its length.
     fn begin(&mut self) -> Duration {
         let length = self.length();
         self.count += 1;
         self.active = Duration::ZERO;
-        // A fifth more or less, so that pauses do not coincide with a rhythm of the program.
+        // ±20 %, so that pauses do not coincide with a period of the program.
         self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         self.jitter = 0.8 + 0.4 * ((self.random >> 40) as f64 / f64::from(1 << 24));
         length
@@ -274,19 +272,19 @@ impl Pauses {
 mod tests {
     use super::*;
 
-    /// The pauses in a program with so many kernels and beats per second.
+    /// The pauses of a program with these numbers of kernels and beats per second.
     fn paused(seconds: u32, kernels: u64, beats: u64) -> Vec<Duration> {
         let (start, mut pauses) = (Instant::now(), Pauses { random: 7, ..Pauses::default() });
         let mut found = Vec::new();
         let mut now = Duration::ZERO;
         while now < Duration::from_secs(seconds.into()) && pauses.count < MOST_PAUSES {
             let so_far = |now: Duration| [kernels, beats].map(|rate| (now.as_secs_f64() * rate as f64) as u64).into();
-            pauses.look(start + now, so_far(now));
+            pauses.poll(start + now, so_far(now));
             match pauses.due_in() {
                 Duration::ZERO => {
                     found.push(pauses.begin());
                     now += found[found.len() - 1];
-                    pauses.go_on(start + now, so_far(now));
+                    pauses.resume(start + now, so_far(now));
                 }
                 wait => now += wait,
             }
@@ -295,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn at_most_a_twentieth_of_the_time_is_paused_and_long_steps_get_long_pauses() {
+    fn pauses_take_at_most_5_percent_and_are_longer_for_long_steps() {
         for beats in [1000, 40, 10, 1, 0] {
             let lengths = paused(300, 1000, beats);
             let share = lengths.iter().sum::<Duration>().as_secs_f64() / 300.0;
@@ -306,12 +304,12 @@ mod tests {
     }
 
     #[test]
-    fn twenty_seconds_of_short_steps_have_the_pauses_that_an_interval_needs() {
+    fn twenty_seconds_of_short_steps_have_enough_pauses_for_an_interval() {
         assert!(paused(20, 50_000, 50).len() >= super::super::overhead::LEAST_PAUSES);
     }
 
     #[test]
-    fn a_program_that_hardly_uses_the_gpu_is_recorded_without_pauses() {
+    fn a_program_without_gpu_work_is_recorded_without_pauses() {
         assert_eq!(paused(300, 0, 50), []);
         assert_eq!(paused(2, 1000, 50), []);
     }

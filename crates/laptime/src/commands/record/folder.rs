@@ -1,4 +1,4 @@
-//! Makes the trace and `record.json` of what was recorded.
+//! Writes the trace and `record.json` of a recording.
 
 use std::path::{Path, PathBuf};
 use std::{fs, process::ExitStatus};
@@ -13,24 +13,21 @@ use super::parts::{self, Process};
 use super::{lap_window::LapWindow, launch::exit_code, overhead::Overhead, redact};
 use crate::run_folder::TRACE_FILE;
 
-/// The file that describes a recording.
 pub const RECORD_FILE: &str = "record.json";
-/// The folder of the parts.
 pub const PARTS_FOLDER: &str = "parts";
 const SCHEMA: u32 = 1;
 
-/// What is known before the program starts: kept for `laptime record merge`, should the recorder be killed.
+/// What is known before the program starts. Written at once, for `laptime record merge` if the recorder is killed.
 #[derive(Debug, Clone)]
 pub struct Known {
-    /// The command, without secrets.
+    /// The command, with secrets redacted.
     pub command: Vec<String>,
-    /// When it started.
     pub start: Start,
     /// The folder of the run.
     pub run: PathBuf,
 }
 
-/// The folder of this rank if `srun` started several recorders: `OUT/rank-3`, where OUT is the same for all of them.
+/// The folder of the run. If `srun` started several recorders, it is `OUT/rank-3` with the same `OUT` for all.
 pub fn of_rank(out: Option<&Path>, variable: impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
     let number = |name: &str| variable(name)?.parse::<u64>().ok();
     let (rank, ranks) = (number("SLURM_PROCID"), number("SLURM_STEP_NUM_TASKS"));
@@ -43,25 +40,23 @@ pub fn of_rank(out: Option<&Path>, variable: impl Fn(&str) -> Option<String>) ->
 #[derive(Debug, Clone, Copy)]
 pub struct End {
     pub status: ExitStatus,
-    /// When, since 1970.
+    /// Since 1970.
     pub unix_ns: i64,
 }
 
-/// What was recorded.
 #[derive(Debug)]
 pub struct Recording {
-    /// What every process recorded.
     pub processes: Vec<Process>,
     pub trace: Trace,
     pub overhead: Overhead,
-    /// Python stacks that were sampled, and why none were.
+    /// The number of Python samples, and why there are none.
     pub samples: (usize, Option<String>),
-    /// Which laps the trace was cut to, in words.
+    /// The laps that the trace was cut to, in words.
     pub laps: Option<String>,
 }
 
 impl Recording {
-    /// Reads the parts of a folder, and puts together with them what was seen from outside.
+    /// Reads the parts in a folder and assembles the trace.
     pub fn read(parts: &Path, observations: &Observations, start: Start) -> anyhow::Result<Self> {
         let mut processes = parts::read(parts);
         let overhead = Overhead::of(&processes);
@@ -70,13 +65,13 @@ impl Recording {
         Ok(Self { processes, trace, overhead, samples, laps: None })
     }
 
-    /// Cuts the trace to some of its laps; says which, or why it is whole.
+    /// Cuts the trace to some of its laps.
     pub fn cut_to_laps(self, mode: &LapWindow) -> anyhow::Result<Self> {
         let (trace, laps) = mode.cut(self.trace)?;
         Ok(Self { trace, laps: Some(laps), ..self })
     }
 
-    /// How many kernels and graphs the trace contains.
+    /// The number of kernels and graphs in the trace.
     pub fn kernels(&self) -> usize {
         if self.laps.is_none() {
             return self.processes.iter().map(Process::kernels).sum();
@@ -85,12 +80,12 @@ impl Recording {
         self.trace.activities().iter().filter(|activity| is_kernel(activity)).count()
     }
 
-    /// Time between the first event and the last in which recording was paused.
+    /// Time in pauses between the first event and the last.
     pub fn not_recorded_ns(&self) -> u64 {
         laptime_analyze::not_recorded(&self.trace).0
     }
 
-    /// How many records were dropped, by kind.
+    /// Dropped records by kind.
     pub fn dropped(&self) -> Vec<(Kind, u64)> {
         let count = |kind: Kind| self.processes.iter().filter_map(|process| process.dropped.get(&kind)).sum();
         Kind::ALL.into_iter().map(|kind| (kind, count(kind))).filter(|(_, count)| *count > 0).collect()
@@ -172,7 +167,7 @@ fn of_process(process: &Process) -> serde_json::Value {
     })
 }
 
-/// When a recording started, as its `record.json` has it.
+/// Reads the start of a recording from its `record.json`.
 pub fn read_start(run: &Path) -> anyhow::Result<Start> {
     let path = run.join(RECORD_FILE);
     let text = fs::read_to_string(&path).with_context(|| format!("cannot read `{}`", path.display()))?;
@@ -180,7 +175,7 @@ pub fn read_start(run: &Path) -> anyhow::Result<Start> {
         serde_json::from_str(&text).with_context(|| format!("`{}` is damaged", path.display()))?;
     let start =
         || Some(Start { host_ns: record["start_monotonic_ns"].as_u64()?, unix_ns: record["start_unix_ns"].as_i64()? });
-    start().with_context(|| format!("`{}` does not say when the recording started", path.display()))
+    start().with_context(|| format!("`{}` has no start time", path.display()))
 }
 
 fn write_json(run: &Path, json: &serde_json::Value) -> anyhow::Result<()> {
@@ -197,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn recorders_that_srun_started_have_a_folder_per_rank() {
+    fn recorders_started_by_srun_have_a_folder_per_rank() {
         let variable = |tasks: &'static str| {
             move |name: &str| match name {
                 "SLURM_PROCID" => Some("3".to_owned()),

@@ -1,5 +1,4 @@
-//! Records the GPU work of this process itself, for `laptime.record` in Python: the library that `laptime record` injects
-//! writes the same parts, and they are assembled in the same way.
+//! Records the GPU work of this process, for `laptime.record` in Python, with the library and parts of `laptime record`.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -15,31 +14,31 @@ use super::assemble::{Observations, Start};
 use super::folder::{PARTS_FOLDER, Recording};
 use super::{RING_BYTES, RING_PART_BYTES, append, library, observer::Observer, parts, python, socket, start};
 
-/// The recorder of this process. It is made once: the library stays loaded and writes to the same place.
+/// The recorder of this process. Created once, since the library stays loaded and keeps its folder.
 struct Recorder {
     folder: socket::Folder,
     library: PathBuf,
     control: Control,
     start: Start,
-    /// Since when it records, and what samples the Python stacks.
+    /// The start of the current recording, and its Python sampler.
     running: Option<(u64, Observer<python::Samples>)>,
 }
 
-/// How long the library is waited for.
+/// How long to wait for the library.
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
 
 static RECORDER: Mutex<Option<Recorder>> = Mutex::new(None);
 
-/// What must be in the environment before CUDA starts in this process.
+/// Must be set in the environment before CUDA is initialised.
 #[derive(Debug, Clone)]
 pub struct Injection {
-    /// The library that the driver loads.
+    /// The library for the driver to load.
     pub library: PathBuf,
     /// The folder of the recording.
     pub folder: PathBuf,
 }
 
-/// Prepares the recorder; nothing is recorded yet.
+/// Prepares the recorder without recording.
 pub fn prepare() -> anyhow::Result<Injection> {
     let mut place = RECORDER.lock().unwrap_or_else(PoisonError::into_inner);
     let recorder = match &mut *place {
@@ -49,7 +48,7 @@ pub fn prepare() -> anyhow::Result<Injection> {
     Ok(Injection { library: recorder.library.clone(), folder: recorder.folder.path().to_owned() })
 }
 
-/// Records from here on.
+/// Starts recording.
 pub fn begin() -> anyhow::Result<()> {
     with(|recorder| {
         let sampler = python::start(std::process::id(), recorder.control, None);
@@ -59,18 +58,18 @@ pub fn begin() -> anyhow::Result<()> {
     })
 }
 
-/// Ends the recording. If CUDA was used, the trace that this process recorded of itself gets kernels, copies, calls and
-/// Python lines; returns the number of kernels. Otherwise the trace stays as it is.
+/// Stops recording. If CUDA was used, adds kernels, copies, calls and Python lines to the trace that this process
+/// recorded itself, and returns the number of kernels.
 pub fn finish(trace: &Path) -> anyhow::Result<Option<usize>> {
     with(|recorder| recorder.finish(trace))?
 }
 
-/// Removes what lies in folders, at the end of the process.
+/// Removes the files of the recorder at the end of the process.
 pub fn remove() {
     drop(RECORDER.lock().unwrap_or_else(PoisonError::into_inner).take());
 }
 
-/// Forgets the recorder in a forked process: its folder is the parent's.
+/// Forgets the recorder in a forked process, since its folder belongs to the parent.
 pub fn forget_after_fork() {
     if let Ok(mut recorder) = RECORDER.try_lock() {
         std::mem::forget(recorder.take());
@@ -84,7 +83,7 @@ fn with<R>(work: impl FnOnce(&mut Recorder) -> R) -> anyhow::Result<R> {
 
 impl Recorder {
     fn new() -> anyhow::Result<Self> {
-        let folder = socket::Folder::make()?;
+        let folder = socket::Folder::create()?;
         let parts = folder.path().join(PARTS_FOLDER);
         library::private_folder(&parts)?;
         let library = library::unpack(folder.path())?;
@@ -102,8 +101,8 @@ impl Recorder {
         Ok(Self { folder, library, control, start: start(), running: None })
     }
 
-    /// Waits until the library in this process has done what was asked: it then writes its state to its part. Without
-    /// CUDA there is nothing to wait for; a library that cannot record is not waited for long.
+    /// Waits until the library has written this state to its part. Returns at once without CUDA, and after a timeout if
+    /// the library cannot record.
     fn await_state(&self, wanted: State) {
         let until = Instant::now() + LONGEST_WAIT;
         let folder = self.folder.path().join(PARTS_FOLDER);
@@ -115,7 +114,7 @@ impl Recorder {
             if state.is_some_and(|state| state == wanted || state == State::TakenOver) {
                 return;
             }
-            // Parts of a long recording take time to read.
+            // Reading the parts of a long recording takes time.
             thread::sleep(Duration::from_millis(1).max(4 * begin.elapsed()));
         }
     }
@@ -145,7 +144,7 @@ impl Recorder {
 impl Drop for Recorder {
     fn drop(&mut self) {
         self.control.request_mode(RecordingMode::Nothing);
-        // The folder is removed with its guard; parts of processes that go on are not wanted any more.
+        // The folder itself is removed by its guard.
         let _ = fs::remove_dir_all(self.folder.path().join(PARTS_FOLDER));
     }
 }

@@ -1,21 +1,20 @@
-//! A window that is counted in laps: `--after-laps 10 --for-laps 20`.
+//! Recording windows counted in laps: `--after-laps 10 --for-laps 20`.
 
 use laptime_trace::Trace;
 
-/// The laps that are kept. A lap is a step that repeats: an NVTX range, or a sequence of kernels that is detected.
+/// The laps to keep. A lap is an NVTX range, or a repeating sequence of kernels that is detected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LapWindow {
-    /// Laps to leave out at the beginning.
+    /// Laps to skip at the beginning.
     pub after: usize,
-    /// Laps to keep; `None` keeps all that follow.
+    /// Laps to keep; `None` keeps all.
     pub during: Option<usize>,
-    /// The name of the range that is a lap; `None` detects it.
+    /// The NVTX range of a lap; `None` detects laps.
     pub lap: Option<String>,
 }
 
 impl LapWindow {
-    /// Keeps what begins in the wanted laps, and says which those are. Where nothing repeats, or not often enough, the
-    /// trace stays whole.
+    /// Cuts the trace to the laps, and describes them. Without enough laps, the trace is not cut.
     pub fn cut(&self, trace: Trace) -> anyhow::Result<(Trace, String)> {
         let Ok(found) = laptime_analyze::laps(&trace, self.lap.as_deref()) else {
             let lap = self.lap.as_ref().map_or_else(String::new, |lap| format!(" named `{lap}`"));
@@ -30,7 +29,7 @@ impl LapWindow {
         let end = self.during.map_or(count, |during| count.min(self.after + during));
         let last = &found.laps[end - 1];
         let (from, to) = (first.start, last.end);
-        // Work of a device follows the call that launched it.
+        // Device work belongs to the lap that launched it.
         let launches = laptime_analyze::launch_starts(&trace);
         let trace = trace.retain(|trace, id| {
             let begin = launches.get(&id).copied().unwrap_or(trace.span_start(id).0);
@@ -54,7 +53,7 @@ mod tests {
             let start = step * 1_000;
             builder.span(main, Nanos(start), Nanos(900), "step", category::NVTX);
             let call = builder.span(main, Nanos(start + 10), Nanos(10), "cudaLaunchKernel", category::RUNTIME);
-            // The device is behind: the kernel runs in the next step.
+            // The kernel runs during the next step.
             let kernel = builder.span(stream, Nanos(start + 1_050), Nanos(500), "gemm", category::KERNEL);
             builder.flow(call, kernel);
         }
@@ -66,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_wanted_laps_launched_is_kept() {
+    fn work_launched_in_the_laps_is_kept() {
         let (trace, shown) = window(10, Some(5), Some("step")).cut(steps(40)).unwrap();
         assert_eq!(shown, "laps 11 to 15 of 40 (`step`)");
         let starts = |name: &str| -> Vec<u64> {
@@ -77,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn a_recording_with_too_few_laps_stays_whole() {
+    fn a_recording_with_too_few_laps_is_not_cut() {
         let (trace, shown) = window(50, None, Some("step")).cut(steps(40)).unwrap();
         assert_eq!((trace.span_count(), shown.contains("has 40 laps of `step`")), (120, true));
         let (trace, shown) = window(0, None, Some("epoch")).cut(steps(40)).unwrap();

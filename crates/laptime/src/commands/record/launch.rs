@@ -1,4 +1,4 @@
-//! Starts the program, and hands signals and its exit status through.
+//! Starts the program, forwards signals, and returns its exit status.
 
 use std::process::{Child, Command, ExitStatus};
 use std::sync::{
@@ -12,12 +12,10 @@ use laptime_capture::process::{self, HeldSignals};
 
 use crate::failure::{Hinted, refuse};
 
-/// Names the library for the CUDA driver.
 const CUDA_VARIABLE: &str = "CUDA_INJECTION64_PATH";
-/// Names the library for NVTX.
 const NVTX_VARIABLE: &str = "NVTX_INJECTION64_PATH";
 
-/// Refuses where another tool has put its library already.
+/// Refuses to start if another tool injects its library.
 pub fn refuse_other_tools() -> anyhow::Result<()> {
     if std::env::var_os(FOLDER_VARIABLE).is_some() {
         let reason = "this program is already being recorded by another `laptime record`";
@@ -32,7 +30,7 @@ pub fn refuse_other_tools() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A program that runs under the recorder.
+/// The recorded program.
 #[derive(Debug)]
 pub struct Program {
     child: Child,
@@ -41,7 +39,7 @@ pub struct Program {
 
 impl Program {
     pub fn start(words: &[OsString], library: &Path, folder: &Path, signals: HeldSignals) -> anyhow::Result<Self> {
-        let (program, arguments) = words.split_first().ok_or_else(|| anyhow::anyhow!("no command was given"))?;
+        let (program, arguments) = words.split_first().ok_or_else(|| anyhow::anyhow!("no command given"))?;
         let mut command = Command::new(program);
         command.args(arguments).env(CUDA_VARIABLE, library).env(NVTX_VARIABLE, library).env(FOLDER_VARIABLE, folder);
         signals.restore_in(&mut command);
@@ -59,12 +57,11 @@ impl Program {
         Ok(program)
     }
 
-    /// Its process number.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Signals go to the program, not to us; after its end the second one stops us.
+    /// Forwards signals to the program; after its end, the second signal stops the recorder.
     fn forward(&self, signals: HeldSignals) {
         let (pid, has_ended) = (self.pid(), Arc::clone(&self.has_ended));
         thread::spawn(move || {
@@ -78,14 +75,13 @@ impl Program {
                     #[allow(clippy::exit, reason = "the user does not want to wait for the trace")]
                     std::process::exit(128 + received.signal);
                 } else {
-                    // It may be the one that ended the program.
+                    // The first one may be the signal that ended the program.
                     is_warned = true;
                 }
             }
         });
     }
 
-    /// Waits for its end.
     pub fn wait(&mut self) -> io::Result<ExitStatus> {
         let status = self.child.wait();
         self.has_ended.store(true, Ordering::Release);
@@ -93,7 +89,7 @@ impl Program {
     }
 }
 
-/// The status to exit with: the program's own, or 128 and the signal that ended it, as shells have it.
+/// The exit status: the program's own, or 128 plus its signal, as in shells.
 pub fn exit_code(status: ExitStatus) -> u8 {
     let code = status.code().or_else(|| Some(128 + status.signal()?)).unwrap_or(1);
     u8::try_from(code & 0xFF).unwrap_or(1)

@@ -1,4 +1,4 @@
-//! Puts the injected library where the program can load it.
+//! Unpacks the injected library where the program can load it.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -10,10 +10,10 @@ use laptime_capture::process;
 
 use crate::failure::refuse;
 
-/// The library, built by the build script.
+/// Built by the build script.
 static LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/liblaptime_inject.so"));
 
-/// Unpacks the library to a private folder, and returns its path. `run` is the last place to try.
+/// Unpacks the library to a private folder and returns its path. The folder `run` is tried last.
 pub fn unpack(run: &Path) -> anyhow::Result<PathBuf> {
     if LIBRARY.is_empty() {
         return refuse(
@@ -24,7 +24,7 @@ pub fn unpack(run: &Path) -> anyhow::Result<PathBuf> {
     unpack_in(&places(run), process::is_executable)
 }
 
-/// Unpacks the library to the first of these folders from which it can be loaded.
+/// Unpacks the library to the first folder from which it can be loaded.
 fn unpack_in(places: &[PathBuf], is_executable: impl Fn(&File) -> bool) -> anyhow::Result<PathBuf> {
     if let Some(found) = places.iter().find_map(|folder| unpack_to(folder, &is_executable)) {
         return Ok(found);
@@ -46,7 +46,7 @@ fn places(run: &Path) -> Vec<PathBuf> {
     folders.into_iter().flatten().filter_map(|folder| std::path::absolute(folder).ok()).collect()
 }
 
-/// The folder for what lives as long as a recording: sockets and control pages.
+/// The folder for sockets and control pages.
 pub fn runtime_folder() -> PathBuf {
     match std::env::var_os("XDG_RUNTIME_DIR").filter(|value| !value.is_empty()) {
         Some(folder) => PathBuf::from(folder).join("laptime"),
@@ -54,7 +54,7 @@ pub fn runtime_folder() -> PathBuf {
     }
 }
 
-/// Makes a folder that only this user can enter. A folder of somebody else is refused.
+/// Creates a folder with mode 0700. Refuses a folder of another user.
 pub fn private_folder(path: &Path) -> anyhow::Result<()> {
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
     made.with_context(|| format!("cannot create `{}`", path.display()))?;
@@ -71,7 +71,7 @@ pub fn private_folder(path: &Path) -> anyhow::Result<()> {
 fn unpack_to(folder: &Path, is_executable: impl Fn(&File) -> bool) -> Option<PathBuf> {
     private_folder(folder).ok()?;
     let path = folder.join(format!("liblaptime_inject-{:016x}.so", checksum(LIBRARY)));
-    // What lies there may be cut short or changed: it is compared as a whole.
+    // An existing file may be truncated or changed, so all of it is compared.
     if fs::read(&path).ok().as_deref() != Some(LIBRARY) {
         write(&path).ok()?;
     }
@@ -79,7 +79,7 @@ fn unpack_to(folder: &Path, is_executable: impl Fn(&File) -> bool) -> Option<Pat
     is_executable(&file).then_some(path)
 }
 
-/// Another recorder may do the same at this moment: the file appears whole.
+/// Writes atomically, since another recorder may do the same at the same time.
 fn write(path: &Path) -> std::io::Result<()> {
     let unfinished = path.with_extension(std::process::id().to_string());
     let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o700).open(&unfinished)?;
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_is_mounted_noexec_is_passed_over() {
+    fn a_folder_mounted_noexec_is_skipped() {
         let folder = tempfile::tempdir().unwrap();
         let places = ["first", "second"].map(|name| folder.path().join(name));
         let in_first = |file: &File| {

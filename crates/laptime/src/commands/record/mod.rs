@@ -1,4 +1,4 @@
-//! `laptime record`: profiles any CUDA program without a change to it.
+//! `laptime record`: profiles an unmodified CUDA program.
 
 mod append;
 mod assemble;
@@ -33,13 +33,13 @@ use self::folder::{End, Known, PARTS_FOLDER, Recording};
 use self::{lap_window::LapWindow, launch::Program, observer::Observer, overhead::Overhead, socket::Request};
 use crate::choice::first_given;
 use crate::output::{say, warn};
-use crate::{cli::Status, failure::refuse, moment::Moment, run_folder};
+use crate::{cli::Status, failure::refuse, run_folder};
 
-/// If only the recent past is kept, a process keeps at most this many bytes.
+/// With `--keep`, a process keeps at most this many bytes.
 const RING_BYTES: u64 = 64 << 20;
-/// The size of one piece of it.
+/// The size of one part of them.
 const RING_PART_BYTES: u32 = 4 << 20;
-/// How long processes get to write their records.
+/// Time for processes to write their records.
 const WRITING_TIME: Duration = Duration::from_millis(300);
 
 /// Profile any CUDA program: where its GPU time goes, and the main bottleneck
@@ -131,7 +131,6 @@ struct Target {
     pid: Option<u32>,
 }
 
-/// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<Status> {
     match &args.action {
         Some(Action::Start(target)) => ask(Request::Start, target),
@@ -160,11 +159,11 @@ fn merge(run: &Path) -> anyhow::Result<Status> {
 
 fn record(args: &Args) -> anyhow::Result<Status> {
     launch::refuse_other_tools()?;
-    // Before any thread starts: they all must hold signals back.
+    // Before any thread starts, since all must block signals.
     let signals = HeldSignals::hold();
     let place = folder::of_rank(args.out.as_deref(), |name| std::env::var(name).ok());
-    let run = std::path::absolute(run_folder::make(place.as_deref(), "record", Moment::now())?)?;
-    let control_folder = socket::Folder::make()?;
+    let run = std::path::absolute(run_folder::make(place.as_deref(), "record")?)?;
+    let control_folder = socket::Folder::create()?;
     let parts = parts_folder(&run, args.keep.is_some())?;
     let library = library::unpack(&run)?;
     let plan = args.plan();
@@ -201,13 +200,13 @@ fn record(args: &Args) -> anyhow::Result<Status> {
     }
     let finished = finish(&known, parts, &observations, control, end, args);
     if let Err(error) = finished {
-        // The program's status matters more than ours.
+        // The exit status stays that of the program.
         crate::failure::print(&error, &mut anstream::stderr().lock());
     }
     Ok(Status::Exit(launch::exit_code(status)))
 }
 
-/// Puts everything together once the program has ended.
+/// Assembles and writes the trace after the program has ended.
 fn finish(
     known: &Known,
     parts: Parts,
@@ -216,8 +215,8 @@ fn finish(
     end: End,
     args: &Args,
 ) -> anyhow::Result<()> {
-    // Processes that outlive the program get a moment to write what they have.
-    if parts::process_numbers(parts.path()).iter().any(|pid| Path::new("/proc").join(pid.to_string()).exists()) {
+    // Give processes that outlive the program time to write their records.
+    if parts::pids(parts.path()).iter().any(|pid| Path::new("/proc").join(pid.to_string()).exists()) {
         control.wake();
         thread::sleep(WRITING_TIME);
     }
@@ -235,7 +234,7 @@ fn finish(
     })
 }
 
-/// Writes what was recorded so far to a folder of its own, and says where.
+/// Writes what was recorded so far to a new folder; returns a message.
 fn dump(known: &Known, parts: &Path) -> impl Fn() -> String + Send + 'static {
     let (known, parts) = (known.clone(), parts.to_owned());
     let count = std::sync::atomic::AtomicU32::new(0);
@@ -254,11 +253,10 @@ fn dump(known: &Known, parts: &Path) -> impl Fn() -> String + Send + 'static {
     }
 }
 
-/// Where processes write their parts.
 enum Parts {
     /// In the folder of the run.
     InRun(PathBuf),
-    /// In memory, to be removed at the end.
+    /// In memory; removed at the end.
     InMemory(PathBuf),
 }
 
@@ -269,7 +267,7 @@ impl Parts {
         }
     }
 
-    /// Keeps the parts compressed in the folder of the run, now that the trace is written.
+    /// Moves the parts to the folder of the run, compressed.
     fn keep_in(&self, run: &Path) {
         let kept = run.join(PARTS_FOLDER);
         let _ = fs::create_dir_all(&kept);
@@ -318,12 +316,12 @@ impl Args {
             after: duration(self.after),
             during: duration(self.during),
             is_paused: self.paused,
-            measures_cost: self.flag_against_pauses().is_none(),
+            measures_overhead: self.flag_against_pauses().is_none(),
         }
     }
 
-    /// The flag because of which recording is never paused to measure the overhead, if there is one. A flight recorder
-    /// must not miss the moment that it waits for, and the laps of a window should be whole.
+    /// The flag that forbids pauses to measure the overhead: `--keep` must not miss the moment of interest, and the laps of a
+    /// window should be complete.
     fn flag_against_pauses(&self) -> Option<&'static str> {
         first_given([
             ("--no-overhead", self.no_overhead),
@@ -342,7 +340,7 @@ impl Args {
         })
     }
 
-    /// The window of laps that processes follow while they run. Without a name, laps are detected at the end.
+    /// The window of laps for the processes. Without a name, laps are detected at the end.
     fn laps_to_record(&self) -> Option<LapSettings> {
         let window = self.lap_window()?;
         let number = |laps: usize| u32::try_from(laps).unwrap_or(u32::MAX);

@@ -1,4 +1,4 @@
-//! A thread that watches the program from outside until it is told that the recording is over.
+//! A thread that observes the program from outside until the recording ends.
 
 use std::sync::{
     Arc,
@@ -6,10 +6,9 @@ use std::sync::{
 };
 use std::thread::{self, JoinHandle};
 
-/// Whether the recording is over.
+/// Whether the recording has ended.
 pub type IsDone<'a> = &'a dyn Fn() -> bool;
 
-/// The thread, and what it will have seen.
 #[derive(Debug)]
 pub struct Observer<T> {
     is_done: Arc<AtomicBool>,
@@ -17,14 +16,13 @@ pub struct Observer<T> {
 }
 
 impl<T: Default + Send + 'static> Observer<T> {
-    /// Starts to watch.
     pub fn start(watch: impl FnOnce(IsDone<'_>) -> T + Send + 'static) -> Self {
         let is_done = Arc::new(AtomicBool::new(false));
         let done = Arc::clone(&is_done);
         Self { is_done, thread: thread::spawn(move || watch(&|| done.load(Ordering::Acquire))) }
     }
 
-    /// Ends the watching.
+    /// Stops the thread and returns its observations.
     pub fn finish(self) -> T {
         self.is_done.store(true, Ordering::Release);
         self.thread.thread().unpark();

@@ -1,8 +1,8 @@
 //! The recording overhead, measured inside the program.
 //!
-//! Now and then recording is switched off for a moment, except for copies and syncs, which are rare. A *beat* is
-//! something that repeats in both states and has equal work between two of its moments: an NVTX range, a copy of one
-//! size, a sync. Its period with and without recording, side by side in time, tells the cost.
+//! Recording pauses now and then, except for copies and syncs, which are rare. A *beat* is an event that repeats in both
+//! states with equal work in between: an NVTX range, a copy of one size, or a sync. The ratio of its periods with and
+//! without recording, at about the same time, is the overhead.
 
 use std::collections::HashMap;
 
@@ -13,15 +13,15 @@ use serde_json::json;
 
 use super::parts::Process;
 
-/// Pauses that a 95 % interval of a median needs.
+/// The minimum number of pauses for a 95 % interval of the median.
 pub const LEAST_PAUSES: usize = 6;
-/// Recorded periods that are compared with a pause, on each side of it.
+/// Maximum recorded periods on each side of a pause to compare with.
 const MOST_PERIODS: usize = 8;
-/// Recorded periods that are needed next to a pause.
+/// Minimum recorded periods next to a pause.
 const LEAST_PERIODS: usize = 4;
-/// The moments next to a switch are left out: CUPTI is switched and buffers are flushed then.
+/// Time left out at a switch, while CUPTI is reconfigured and buffers are flushed.
 const SETTLING_NS: u64 = 20_000_000;
-/// Periods hold equal work if the middle half of them differs by at most this much in kernels.
+/// Work is equal if the interquartile range of kernels per period is at most this share of the median.
 const MOST_SPREAD: f64 = 0.1;
 
 /// The recording overhead.
@@ -32,22 +32,17 @@ pub enum Overhead {
         /// The median over pauses.
         share: f64,
         interval: (f64, f64),
-        /// Pauses behind it.
         pauses: usize,
-        /// What was timed.
         beat: String,
     },
     /// It could not be measured.
-    Unknown {
-        /// Why, in words.
-        reason: String,
-    },
-    /// It was not measured, because of this flag.
+    Unknown { reason: String },
+    /// It was not measured because of this flag.
     NotMeasured { flag: &'static str },
 }
 
 impl Overhead {
-    /// Looks for the process and the beat with the most pauses.
+    /// Uses the process and beat with the most pauses.
     pub fn of(processes: &[Process]) -> Self {
         let pauses: usize = processes.iter().map(|process| pauses(process).len()).sum();
         if pauses < LEAST_PAUSES {
@@ -102,7 +97,7 @@ fn sorted(values: Vec<f64>) -> Option<Sorted<f64>> {
     Sorted::<f64>::from_unsorted(values).ok()
 }
 
-/// A pause: when recording was off, and how far the recorded time around it reaches.
+/// A pause, and the recorded time around it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Pause {
     from: u64,
@@ -121,7 +116,7 @@ fn pauses(process: &Process) -> Vec<Pause> {
     of_three.collect()
 }
 
-/// The beats of a process, with one ratio per pause.
+/// The beats of a process, with a ratio per pause.
 fn of_process(process: &Process) -> Vec<(String, Vec<f64>)> {
     let pauses = pauses(process);
     let mut kernels: Vec<u64> = process
@@ -134,12 +129,12 @@ fn of_process(process: &Process) -> Vec<(String, Vec<f64>)> {
     kernels.sort_unstable();
     beats(process)
         .into_iter()
-        .filter(|(_, moments)| has_equal_work(moments, &kernels, &pauses))
-        .map(|(name, moments)| (name, pauses.iter().filter_map(|pause| ratio(&moments, pause)).collect()))
+        .filter(|(_, times)| has_equal_work(times, &kernels, &pauses))
+        .map(|(name, times)| (name, pauses.iter().filter_map(|pause| ratio(&times, pause)).collect()))
         .collect()
 }
 
-/// What repeats: the moments of each candidate, in order.
+/// Candidates for beats, with their times in order.
 fn beats(process: &Process) -> Vec<(String, Vec<u64>)> {
     let mut found: HashMap<String, Vec<u64>> = HashMap::new();
     for range in process.ranges.iter().filter(|range| range.action == RangeAction::Push) {
@@ -155,16 +150,16 @@ fn beats(process: &Process) -> Vec<(String, Vec<u64>)> {
         };
         found.entry(name).or_default().push(work.time.start_ns);
     }
-    found.retain(|_, moments| moments.len() > 2 * LEAST_PAUSES);
-    found.values_mut().for_each(|moments| moments.sort_unstable());
+    found.retain(|_, times| times.len() > 2 * LEAST_PAUSES);
+    found.values_mut().for_each(|times| times.sort_unstable());
     found.into_iter().collect()
 }
 
-/// Whether about the same number of kernels runs between two beats, judged where kernels are recorded.
-fn has_equal_work(moments: &[u64], kernels: &[u64], pauses: &[Pause]) -> bool {
+/// Whether about the same number of kernels runs between beats, as far as kernels were recorded.
+fn has_equal_work(times: &[u64], kernels: &[u64], pauses: &[Pause]) -> bool {
     let is_recorded = |from: u64, to: u64| !pauses.iter().any(|pause| from < pause.to && to > pause.from);
     let count = |at: u64| kernels.partition_point(|&kernel| kernel < at);
-    let periods = moments.windows(2).filter(|pair| is_recorded(pair[0], pair[1]));
+    let periods = times.windows(2).filter(|pair| is_recorded(pair[0], pair[1]));
     let counts: Vec<f64> = periods.map(|pair| (count(pair[1]) - count(pair[0])) as f64).collect();
     if counts.len() < LEAST_PAUSES {
         return false;
@@ -176,25 +171,25 @@ fn has_equal_work(moments: &[u64], kernels: &[u64], pauses: &[Pause]) -> bool {
     spread().is_some_and(|(spread, median)| median >= 1.0 && spread <= MOST_SPREAD * median)
 }
 
-/// How much longer a period is with recording than without, around one pause.
-fn ratio(moments: &[u64], pause: &Pause) -> Option<f64> {
-    let before = periods(moments, (pause.recorded_since + SETTLING_NS, pause.from));
-    let after = periods(moments, (pause.to + SETTLING_NS, pause.recorded_until));
-    // The nearest ones: programs become faster and slower.
+/// The relative increase of the period by recording, around one pause.
+fn ratio(times: &[u64], pause: &Pause) -> Option<f64> {
+    let before = periods(times, (pause.recorded_since + SETTLING_NS, pause.from));
+    let after = periods(times, (pause.to + SETTLING_NS, pause.recorded_until));
+    // The nearest periods, since the speed of a program changes over time.
     let before = before.iter().rev().take(MOST_PERIODS);
     let on: Vec<f64> = before.chain(after.iter().take(MOST_PERIODS)).copied().collect();
-    let off = periods(moments, (pause.from + SETTLING_NS, pause.to.saturating_sub(SETTLING_NS)));
+    let off = periods(times, (pause.from + SETTLING_NS, pause.to.saturating_sub(SETTLING_NS)));
     if on.len() < LEAST_PERIODS || off.is_empty() {
         return None;
     }
     Some(sorted(on)?.median()? / sorted(off)?.median()? - 1.0)
 }
 
-/// The periods that lie inside a stretch of time.
-fn periods(moments: &[u64], (from, to): (u64, u64)) -> Vec<f64> {
-    let first = moments.partition_point(|&at| at < from);
-    let last = moments.partition_point(|&at| at <= to);
-    let inside = moments.get(first..last.max(first)).unwrap_or_default();
+/// The periods inside a time range.
+fn periods(times: &[u64], (from, to): (u64, u64)) -> Vec<f64> {
+    let first = times.partition_point(|&at| at < from);
+    let last = times.partition_point(|&at| at <= to);
+    let inside = times.get(first..last.max(first)).unwrap_or_default();
     inside.windows(2).map(|pair| (pair[1] - pair[0]) as f64).collect()
 }
 
@@ -209,7 +204,7 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// Steps with a sync, ten kernels each where recorded; recording makes them `slower` times as long.
+    /// Steps of ten kernels and a sync. Recording makes them `slower` times as long.
     fn process(pauses: usize, slower: f64) -> Process {
         let mut process = Process { records: KernelRecords::default(), ..Process::default() };
         let mut now = 1_000 * MS;
@@ -231,7 +226,7 @@ mod tests {
                         let kernels = (0..10).map(|at| work(now + at * 1_000, WorkKind::Graph { graph: 1 }));
                         process.records.work.extend(kernels);
                     }
-                    // Some steps take a little longer, in both states.
+                    // Some steps take slightly longer in both states.
                     now += length + (step % 3) * 10_000;
                 }
             }
@@ -242,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slowdown_is_found_and_the_interval_holds_it() {
+    fn a_slowdown_is_measured_with_an_interval() {
         let Overhead::Measured { share, interval, pauses, beat } = Overhead::of(&[process(10, 1.05)]) else {
             panic!("not measured");
         };
@@ -252,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn too_few_pauses_and_unequal_work_measure_nothing() {
+    fn too_few_pauses_or_unequal_work_give_no_result() {
         assert!(matches!(Overhead::of(&[process(2, 1.0)]), Overhead::Unknown { .. }));
         let mut uneven = process(10, 1.0);
         let mut at = 0_u64;

@@ -1,9 +1,9 @@
-//! Reads the parts that the processes of a program left behind.
+//! Reads the parts that the recorded processes wrote.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::{fs, sync::Arc, thread};
+use std::{fs, sync::Arc};
 
 use flate2::{Compression, read::GzDecoder, write::GzEncoder};
 use laptime_capture::cupti;
@@ -12,60 +12,48 @@ use laptime_capture::part::{self, Anchor, Call, Device, Event, Kind, Part, Range
 use laptime_capture::{PART_ENDING, demangle::readable};
 use laptime_trace::kernels::{DeviceWork, HostCall, Stretch, WorkKind};
 use laptime_trace::{KernelRecords, metadata::rank_title};
+use rayon::prelude::*;
 
-/// What one process recorded, on the monotonic clock.
+/// The recording of one process, on the monotonic clock.
 #[derive(Debug, Default)]
 pub struct Process {
-    /// Its number.
     pub pid: u32,
-    /// When the library started in it.
+    /// When the library was loaded.
     pub start_ns: u64,
-    /// Facts about it.
     pub infos: BTreeMap<String, String>,
-    /// What went wrong, as the library names it.
+    /// Problems, by the names that the library uses.
     pub problems: Vec<String>,
-    /// Its GPUs.
     pub devices: Vec<Device>,
-    /// What it recorded when.
     pub states: Vec<(u64, State)>,
-    /// Kernels, copies, syncs and calls.
     pub records: KernelRecords,
-    /// NVTX ranges and marks.
     pub ranges: Vec<Range>,
-    /// Allocations and releases of device memory: when, device, bytes (negative for a release).
+    /// Changes of device memory: time, device, bytes (negative for a release).
     pub memory: Vec<(u64, u32, i64)>,
     /// Names of threads.
     pub threads: Vec<(u32, String)>,
-    /// What was dropped.
     pub dropped: BTreeMap<Kind, u64>,
-    /// Calls inside other calls, which are left out: of the driver inside the runtime's, and of the runtime inside its own.
+    /// Omitted calls inside other calls: driver calls of the runtime, and runtime calls of the runtime itself.
     pub inner_calls: usize,
-    /// Launches, and those of which CUPTI reported no kernel.
     pub launches: usize,
     pub launches_without_kernel: usize,
-    /// Bytes at the end of its parts that could not be read.
+    /// Bytes at the end of the parts that could not be read.
     pub cut_bytes: usize,
 }
 
-/// A range or mark of NVTX with its texts.
+/// An NVTX event. Without a domain or category, these are empty.
 #[derive(Debug, Clone)]
 pub struct Range {
-    /// When.
     pub host_ns: u64,
     pub thread: u32,
-    /// What happened.
     pub action: RangeAction,
-    /// Its message.
     pub name: Arc<str>,
-    /// Its domain; empty is none.
     pub domain: Arc<str>,
-    /// Its category; empty is none.
     pub category: Arc<str>,
     pub payload: Option<part::Payload>,
 }
 
 impl Process {
-    /// Its name with its rank, for tables and tracks.
+    /// The name and rank of the process.
     pub fn title(&self) -> String {
         let name = self.infos.get("name").map_or("", String::as_str);
         match self.rank() {
@@ -74,24 +62,22 @@ impl Process {
         }
     }
 
-    /// Its number among the processes of a distributed run.
+    /// The rank in a distributed run.
     pub fn rank(&self) -> Option<u64> {
         let names = ["RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "LOCAL_RANK"];
         names.iter().find_map(|name| self.infos.get(*name)?.parse().ok())
     }
 
-    /// Whether it ended normally.
     pub fn has_ended(&self) -> bool {
         self.states.iter().any(|(_, state)| *state == State::Ended)
     }
 
-    /// How many kernels and graphs it ran.
     pub fn kernels(&self) -> usize {
         self.records.work.iter().filter(is_kernel).count()
     }
 }
 
-/// Reads every part in a folder: the processes in order of their start.
+/// Reads all parts in a folder. The processes are in order of their start.
 pub fn read(folder: &Path) -> Vec<Process> {
     let mut files: BTreeMap<(u64, u32), Vec<(u32, PathBuf)>> = BTreeMap::new();
     for path in self::files(folder) {
@@ -100,19 +86,7 @@ pub fn read(folder: &Path) -> Vec<Process> {
         }
     }
     let files: Vec<_> = files.into_iter().collect();
-    let threads = thread::available_parallelism().map_or(1, usize::from);
-    thread::scope(|scope| {
-        let chunks = files.chunks(files.len().div_ceil(threads).max(1));
-        let reading: Vec<_> = chunks
-            .map(|some| {
-                scope.spawn(move || {
-                    let read = some.iter().map(|((start, pid), parts)| process(*pid, *start, parts));
-                    read.collect::<Vec<Process>>()
-                })
-            })
-            .collect();
-        reading.into_iter().flat_map(|thread| thread.join().unwrap_or_default()).collect()
-    })
+    files.into_par_iter().map(|((start, pid), parts)| process(pid, start, parts)).collect()
 }
 
 /// The part files in a folder.
@@ -121,12 +95,12 @@ pub fn files(folder: &Path) -> Vec<PathBuf> {
     entries.filter(|path| named(path).is_some()).collect()
 }
 
-/// The processes that wrote parts to a folder.
-pub fn process_numbers(folder: &Path) -> Vec<u32> {
+/// The pids of the processes that wrote parts to a folder.
+pub fn pids(folder: &Path) -> Vec<u32> {
     files(folder).iter().filter_map(|path| named(path)).map(|(pid, _, _)| pid).collect()
 }
 
-/// `PID-START.NUMBER.part`, or the same with `.gz`.
+/// Parses `PID-START.NUMBER.part` and `PID-START.NUMBER.part.gz`.
 fn named(path: &Path) -> Option<(u32, u64, u32)> {
     let name = path.file_name()?.to_str()?;
     let stem = name.strip_suffix(COMPRESSED).unwrap_or(name).strip_suffix(PART_ENDING)?.strip_suffix('.')?;
@@ -135,10 +109,9 @@ fn named(path: &Path) -> Option<(u32, u64, u32)> {
     Some((pid.parse().ok()?, start.parse().ok()?, number.parse().ok()?))
 }
 
-/// The ending of parts that were compressed after the end of the recording.
 const COMPRESSED: &str = ".gz";
 
-/// Writes a part compressed to a folder.
+/// Compresses a part into a folder.
 pub fn compress(path: &Path, folder: &Path) -> io::Result<()> {
     let Some(name) = path.file_name().and_then(|name| name.to_str()).filter(|name| !name.ends_with(COMPRESSED)) else {
         return Err(io::Error::from(io::ErrorKind::AlreadyExists));
@@ -163,8 +136,7 @@ fn bytes(path: &Path) -> io::Result<Vec<u8>> {
     Ok(unpacked)
 }
 
-fn process(pid: u32, start_ns: u64, files: &[(u32, PathBuf)]) -> Process {
-    let mut files = files.to_vec();
+fn process(pid: u32, start_ns: u64, mut files: Vec<(u32, PathBuf)>) -> Process {
     files.sort();
     let parts: Vec<Part> = files.iter().filter_map(|(_, path)| Some(part::read(&bytes(path).ok()?))).collect();
     let mut process = Process { pid, start_ns, ..Process::default() };
@@ -188,7 +160,7 @@ fn process(pid: u32, start_ns: u64, files: &[(u32, PathBuf)]) -> Process {
     process
 }
 
-/// The names of one part, as people read them.
+/// The names in one part; kernel names are demangled.
 struct Names<'a> {
     part: &'a Part,
     readable: HashMap<u32, Arc<str>>,
@@ -268,7 +240,7 @@ fn is_kernel(work: &&DeviceWork) -> bool {
     matches!(work.kind, WorkKind::Kernel { .. } | WorkKind::Graph { .. })
 }
 
-/// How many launches there are, and how many without a kernel.
+/// The number of launches, and of launches without a kernel.
 fn launches(records: &KernelRecords) -> (usize, usize) {
     let with_work: HashSet<u64> = records.work.iter().map(|work| work.correlation).collect();
     let launches = records.calls.iter().filter(|call| call.name.contains("Launch"));
@@ -276,8 +248,8 @@ fn launches(records: &KernelRecords) -> (usize, usize) {
         .fold((0, 0), |(all, without), call| (all + 1, without + usize::from(!with_work.contains(&call.correlation))))
 }
 
-/// The calls that programs made: those that the runtime made for them are left out. Work that names such an inner call
-/// is tied to the outer one.
+/// Leaves out calls that the CUDA runtime made inside other calls. Work launched by an inner call is assigned to the
+/// outer one.
 fn outer_calls(mut calls: Vec<HostCall>, work: &mut [DeviceWork]) -> Vec<HostCall> {
     calls.sort_by_key(|call| (call.thread, call.time.start_ns, std::cmp::Reverse(call.time.end_ns), call.is_driver));
     let mut kept: Vec<HostCall> = Vec::with_capacity(calls.len());
@@ -307,7 +279,7 @@ fn outer_calls(mut calls: Vec<HostCall>, work: &mut [DeviceWork]) -> Vec<HostCal
     kept
 }
 
-/// Turns times of CUPTI's clock into times of the monotonic clock.
+/// Converts times of CUPTI's clock to the monotonic clock.
 #[derive(Debug, Default)]
 struct Clock(Vec<Anchor>);
 
@@ -318,7 +290,7 @@ impl Clock {
             events.filter_map(|event| if let Event::Anchor(anchor) = event { Some(*anchor) } else { None }).collect();
         anchors.sort_by_key(|anchor| anchor.cupti_nanos);
         anchors.dedup_by_key(|anchor| anchor.cupti_nanos);
-        // A reading that was interrupted is inaccurate; there are always some good ones.
+        // An interrupted reading is inaccurate.
         let mut windows: Vec<u64> = anchors.iter().map(|anchor| anchor.window_nanos).collect();
         windows.sort_unstable();
         if let Some(&usual) = windows.get(windows.len() / 2) {
@@ -336,9 +308,9 @@ impl Clock {
             (Some(a), Some(b)) => {
                 let (theirs, ours) = (b.cupti_nanos - a.cupti_nanos, b.host_nanos.saturating_sub(a.host_nanos));
                 let share = (cupti - a.cupti_nanos) as f64 / theirs.max(1) as f64;
-                // The clocks differ by parts in a million: the difference is small, and exact as a float.
-                let bend = (ours as f64 - theirs as f64) * share;
-                shifted(a).saturating_add_signed(bend.round() as i64)
+                // The clocks drift by parts per million, so the correction is small and exact as a float.
+                let drift = (ours as f64 - theirs as f64) * share;
+                shifted(a).saturating_add_signed(drift.round() as i64)
             }
             (Some(only), None) | (None, Some(only)) => shifted(only),
             (None, None) => cupti,
@@ -350,7 +322,7 @@ impl Clock {
         Stretch { start_ns, end_ns: self.host(end).max(start_ns) }
     }
 
-    /// Half of the widest reading: how far device times may be off.
+    /// The maximum error of device times: half of the widest reading.
     fn uncertainty(&self) -> Option<u64> {
         self.0.iter().map(|anchor| anchor.window_nanos / 2).max()
     }
@@ -361,7 +333,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_between_two_anchors_are_bent_and_others_are_shifted() {
+    fn times_between_two_anchors_are_interpolated_and_others_are_shifted() {
         let anchor = |host_nanos, cupti_nanos| Anchor { host_nanos, cupti_nanos, window_nanos: 100 };
         let clock = Clock(vec![anchor(1_000, 5_000), anchor(2_100, 6_000)]);
         assert_eq!((clock.host(5_000), clock.host(5_500), clock.host(6_000)), (1_000, 1_550, 2_100));
@@ -370,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn a_launch_without_a_kernel_is_counted_and_a_launch_inside_itself_is_one() {
+    fn a_launch_without_a_kernel_is_counted_and_a_nested_launch_counts_once() {
         let call = |start_ns, end_ns, correlation| HostCall {
             time: Stretch { start_ns, end_ns },
             thread: 1,
@@ -392,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn a_driver_call_inside_a_runtime_call_is_left_out_and_its_work_is_tied_to_the_outer() {
+    fn a_driver_call_inside_a_runtime_call_is_left_out_and_its_work_is_assigned_to_the_outer() {
         let call = |start_ns, end_ns, is_driver, correlation| HostCall {
             time: Stretch { start_ns, end_ns },
             thread: 1,

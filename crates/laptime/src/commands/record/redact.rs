@@ -1,16 +1,15 @@
-//! Hides what looks like a secret in a command line, and keeps a list of harmless environment variables.
+//! Redacts secrets in command lines, and lists harmless environment variables.
 
-/// Parts of the names of flags and variables whose values are secrets.
+/// Parts of names whose values are secrets.
 const SECRET_NAMES: [&str; 9] =
     ["token", "secret", "password", "passwd", "api-key", "apikey", "api_key", "credential", "auth"];
 
-/// How the values of well-known secrets begin.
-const SECRET_BEGINNINGS: [&str; 8] = ["hf_", "sk-", "ghp_", "gho_", "github_pat_", "AKIA", "xoxb-", "Bearer "];
+/// Prefixes of well-known tokens.
+const SECRET_PREFIXES: [&str; 8] = ["hf_", "sk-", "ghp_", "gho_", "github_pat_", "AKIA", "xoxb-", "Bearer "];
 
-/// The replacement of a secret.
-const HIDDEN: &str = "***";
+const REDACTED: &str = "***";
 
-/// Variables that say how CUDA, PyTorch and the job were set up.
+/// Variables that configure CUDA, PyTorch and the job.
 const KEPT_VARIABLES: [&str; 26] = [
     "CUDA_VISIBLE_DEVICES",
     "CUDA_DEVICE_ORDER",
@@ -40,18 +39,18 @@ const KEPT_VARIABLES: [&str; 26] = [
     "WORLD_SIZE",
 ];
 
-/// The arguments of a command, with what looks like a secret hidden.
+/// The arguments of a command, with secrets redacted.
 pub fn arguments(words: impl Iterator<Item = String>) -> Vec<String> {
     let mut is_value_of_secret = false;
     words
         .map(|word| {
             if std::mem::take(&mut is_value_of_secret) && !word.starts_with('-') {
-                return HIDDEN.to_owned();
+                return REDACTED.to_owned();
             }
             match word.split_once('=') {
-                Some((name, value)) if is_secret_name(name) && !value.is_empty() => format!("{name}={HIDDEN}"),
-                Some((name, value)) if is_secret_value(value) => format!("{name}={HIDDEN}"),
-                _ if is_secret_value(&word) => HIDDEN.to_owned(),
+                Some((name, value)) if is_secret_name(name) && !value.is_empty() => format!("{name}={REDACTED}"),
+                Some((name, value)) if is_secret_value(value) => format!("{name}={REDACTED}"),
+                _ if is_secret_value(&word) => REDACTED.to_owned(),
                 _ => {
                     is_value_of_secret = word.starts_with('-') && is_secret_name(&word);
                     without_password(word)
@@ -61,7 +60,7 @@ pub fn arguments(words: impl Iterator<Item = String>) -> Vec<String> {
         .collect()
 }
 
-/// The variables of the environment that are kept.
+/// The kept environment variables.
 pub fn environment() -> Vec<(String, String)> {
     let kept = KEPT_VARIABLES.iter().filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?)));
     kept.filter(|(_, value)| !is_secret_value(value)).collect()
@@ -69,21 +68,21 @@ pub fn environment() -> Vec<(String, String)> {
 
 fn is_secret_name(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
-    // `--max-tokens 512` and `--tokenizer gpt2` are no secrets.
+    // `--max-tokens 512` and `--tokenizer gpt2` are not secrets.
     let is_count = name.ends_with("tokens") || name.contains("tokenizer") || name.contains("token-id");
     !is_count && SECRET_NAMES.iter().any(|secret| name.contains(secret))
 }
 
 fn is_secret_value(value: &str) -> bool {
-    SECRET_BEGINNINGS.iter().any(|beginning| value.len() > beginning.len() + 8 && value.starts_with(beginning))
+    SECRET_PREFIXES.iter().any(|prefix| value.len() > prefix.len() + 8 && value.starts_with(prefix))
 }
 
-/// An address without the password in it: `https://me:***@host/`.
+/// Redacts the password in a URL: `https://me:***@host/`.
 fn without_password(word: String) -> String {
     let Some((scheme, rest)) = word.split_once("://") else { return word };
     let Some((login, host)) = rest.split_once('@').filter(|(login, _)| !login.contains('/')) else { return word };
     match login.split_once(':') {
-        Some((user, _)) => format!("{scheme}://{user}:{HIDDEN}@{host}"),
+        Some((user, _)) => format!("{scheme}://{user}:{REDACTED}@{host}"),
         None => word,
     }
 }
@@ -97,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn what_looks_like_a_secret_is_hidden() {
+    fn secrets_are_redacted() {
         for (given, expected) in [
             (&["run", "--api-key", "abc"][..], "run --api-key ***"),
             (&["run", "--hf-token=abc"], "run --hf-token=***"),
@@ -111,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn ordinary_arguments_stay() {
+    fn other_arguments_are_unchanged() {
         for words in [
             &["python", "train.py", "--max-tokens", "512", "--tokenizer=gpt2"][..],
             &["run", "--token-ids", "1,2", "-m", "torch.distributed.run"],

@@ -1,4 +1,4 @@
-//! The control socket: `laptime record start|stop|dump` in one terminal, the recorder in another.
+//! The control socket between `laptime record start|stop|dump` and a recorder.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -12,7 +12,7 @@ use laptime_capture::process;
 use super::library::{private_folder, runtime_folder};
 use crate::failure::{Hinted, refusal};
 
-/// Longer requests are refused.
+/// Maximum size of a request.
 const LONGEST_REQUEST: u64 = 64;
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -20,9 +20,7 @@ laptime_trace::words! {
     /// A request to a recorder.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum Request: word {
-        /// Record from now on.
         Start = "start",
-        /// Record nothing from now on.
         Stop = "stop",
         /// Write a trace of what was recorded so far.
         Dump = "dump",
@@ -33,7 +31,7 @@ impl Request {
     const ALL: [Self; 3] = [Self::Start, Self::Stop, Self::Dump];
 }
 
-/// A request, and where the answer goes.
+/// A request, and the channel for its answer.
 pub type Asked = (Request, Sender<String>);
 
 /// The folder of one recording: its control page and its socket.
@@ -41,8 +39,7 @@ pub type Asked = (Request, Sender<String>);
 pub struct Folder(PathBuf);
 
 impl Folder {
-    /// Makes the folder of this recorder.
-    pub fn make() -> anyhow::Result<Self> {
+    pub fn create() -> anyhow::Result<Self> {
         let base = runtime_folder();
         private_folder(&base).map_err(|error| {
             Hinted::wrap(error, "set XDG_RUNTIME_DIR to a folder that only you can enter, such as a new one in /tmp")
@@ -54,12 +51,11 @@ impl Folder {
         Ok(Self(folder))
     }
 
-    /// Where it is.
     pub fn path(&self) -> &Path {
         &self.0
     }
 
-    /// Listens for requests on a thread. Without a socket the recording continues, but cannot be controlled.
+    /// Listens for requests on a thread.
     pub fn listen(&self, to: Sender<Asked>) -> anyhow::Result<()> {
         let path = self.0.join("socket");
         let listener = UnixListener::bind(&path).with_context(|| format!("cannot listen on `{}`", path.display()))?;
@@ -96,7 +92,7 @@ fn recorders(base: &Path) -> Vec<u32> {
 }
 
 fn serve(mut stream: UnixStream, to: &Sender<Asked>) {
-    // The folder is private; this also holds where somebody has opened it to others.
+    // Should the folder have been opened to other users.
     let peer = rustix::net::sockopt::socket_peercred(&stream);
     if !peer.is_ok_and(|peer| peer.uid.as_raw() == process::user()) {
         return;
@@ -117,7 +113,7 @@ fn serve(mut stream: UnixStream, to: &Sender<Asked>) {
     let _ = writeln!(stream, "{shown}");
 }
 
-/// Sends a request to a recorder: the only one, or the one that records this process.
+/// Sends a request to the only recorder, or to the one that records a process.
 pub fn ask(request: Request, pid: Option<u32>) -> anyhow::Result<String> {
     let folder = find(&runtime_folder(), pid)?;
     let path = folder.join("socket");
@@ -158,17 +154,17 @@ fn find(base: &Path, pid: Option<u32>) -> anyhow::Result<PathBuf> {
     })
 }
 
-/// Whether a process was started by another, directly or not.
+/// Whether a process is a descendant of another.
 fn is_descendant(pid: u32, of: u32) -> bool {
     const DEEPEST: usize = 64;
     let parents = std::iter::successors(Some(pid), |&pid| parent(pid).filter(|&parent| parent > 1));
     parents.take(DEEPEST).any(|pid| pid == of)
 }
 
-/// The parent of a process, by the system's table.
+/// The parent of a process, from `/proc`.
 pub fn parent(pid: u32) -> Option<u32> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name may hold spaces and brackets; what follows the last bracket does not.
+    // The name in parentheses may contain spaces and parentheses itself.
     stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
 }
 
@@ -177,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_recorder_is_found_by_itself_or_by_a_process_it_started() {
+    fn a_recorder_is_found_by_its_pid_or_that_of_a_child() {
         let base = tempfile::tempdir().unwrap();
         let own = std::process::id();
         let error = find(base.path(), None).unwrap_err();
@@ -193,9 +189,9 @@ mod tests {
     }
 
     #[test]
-    fn folders_of_recorders_that_are_gone_are_removed() {
+    fn folders_of_dead_recorders_are_removed() {
         let base = tempfile::tempdir().unwrap();
-        // No process can have this number.
+        // Larger than any pid.
         let gone = base.path().join("4294967295");
         fs::create_dir(&gone).unwrap();
         fs::create_dir(base.path().join("inject")).unwrap();

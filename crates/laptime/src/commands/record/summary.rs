@@ -1,4 +1,4 @@
-//! What a recording shows on the screen: everything goes to standard error, since standard output is the program's.
+//! The summary of a recording. It goes to standard error, since standard output belongs to the program.
 
 use std::{os::unix::process::ExitStatusExt, path::Path, process::ExitStatus, thread};
 
@@ -8,15 +8,11 @@ use crate::{commands::page, output::say};
 use laptime_analyze::{Diagnosis, LineShares, Waiting};
 use laptime_page::About;
 
-/// A few launches have no kernel where a recording begins, pauses or ends; more of them mean that kernels are missing.
+/// Launches without a kernel are normal where recording begins, pauses or ends. More than this mean missing kernels.
 const FEW_LAUNCHES: u64 = 50;
-const MISSING: f64 = 0.05;
+const FEW_LAUNCHES_SHARE: f64 = 0.05;
 
-/// Shows what a recording holds, how the program ended, and what went wrong; writes the trace and the page meanwhile.
-///
-/// # Errors
-///
-/// If the trace cannot be written.
+/// Shows how the program ended, problems, and the summary. Writes the trace and the page.
 pub fn show_with_status(recording: &Recording, run: &Path, status: ExitStatus, attached: u32) -> anyhow::Result<()> {
     say("");
     if let Some(signal) = status.signal() {
@@ -31,12 +27,7 @@ pub fn show_with_status(recording: &Recording, run: &Path, status: ExitStatus, a
     show(recording, run)
 }
 
-/// Shows what a recording holds and what it means. The user waits for all of this: the answer comes first, and the trace and
-/// the page are written side by side.
-///
-/// # Errors
-///
-/// If the trace cannot be written.
+/// Shows the summary. The user waits, so the answer comes first, and trace and page are written in parallel.
 pub fn show(recording: &Recording, run: &Path) -> anyhow::Result<()> {
     say(&headline(recording));
     if let Some(problem) = missing_kernels(&recording.processes) {
@@ -86,7 +77,7 @@ fn headline(recording: &Recording) -> String {
         Overhead::NotMeasured { flag } => format!("Overhead was not measured ({flag})."),
     };
     let paused = recording.not_recorded_ns() as f64 / 1e9;
-    // A pause that the numbers would not show is not worth a word; `record.json` has it.
+    // Shorter pauses are only in `record.json`.
     let recorded = if paused >= 0.1 {
         let share = 100.0 * (1.0 - paused / seconds.max(1e-9));
         format!("{:.1} s of {seconds:.1} s ({share:.1} %)", seconds - paused)
@@ -100,11 +91,11 @@ fn headline(recording: &Recording) -> String {
     )
 }
 
-/// The main bottleneck, in a few lines.
+/// The lines on the main bottleneck.
 fn answer(Diagnosis { findings, remarks, idle_lines, .. }: &Diagnosis) -> Vec<String> {
     let mut remarks = remarks.clone();
     let python: Vec<String> = idle_lines.iter().flat_map(LineShares::sentences).collect();
-    // They are printed with the bottleneck that they explain.
+    // These are printed with the bottleneck.
     remarks.retain(|remark| !python.contains(remark));
     let mut shown = Vec::new();
     if let Some(first) = findings.first() {
@@ -122,7 +113,7 @@ fn answer(Diagnosis { findings, remarks, idle_lines, .. }: &Diagnosis) -> Vec<St
     shown
 }
 
-/// The problems, one per line, with what to do.
+/// Problems, with what to do.
 fn problems(recording: &Recording, attached: u32) -> Vec<String> {
     let mut found = Vec::new();
     if attached == 0 && recording.trace.span_count() == 0 {
@@ -168,11 +159,11 @@ fn problems(recording: &Recording, attached: u32) -> Vec<String> {
     found
 }
 
-/// CUPTI may stop reporting the kernels of a thread; launches without kernels show it.
+/// A note if CUPTI stopped reporting kernels, which shows as launches without kernels.
 fn missing_kernels(processes: &[Process]) -> Option<String> {
     let sum = |of: fn(&Process) -> usize| processes.iter().map(of).sum::<usize>() as u64;
     let (launches, without) = (sum(|one| one.launches), sum(|one| one.launches_without_kernel));
-    let is_missing = without >= FEW_LAUNCHES && without as f64 > MISSING * launches as f64;
+    let is_missing = without >= FEW_LAUNCHES && without as f64 > FEW_LAUNCHES_SHARE * launches as f64;
     is_missing.then(|| {
         format!(
             "kernels are missing: CUPTI reported none for {} of {} launches; record again with `--no-overhead` and without a window",
@@ -182,7 +173,7 @@ fn missing_kernels(processes: &[Process]) -> Option<String> {
     })
 }
 
-/// The folder as seen from here, where that is shorter.
+/// The folder relative to the current one, if it is inside.
 fn shortened(run: &Path) -> String {
     let here = std::env::current_dir().ok();
     let relative = here.as_deref().and_then(|here| run.strip_prefix(here).ok());
@@ -198,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn many_launches_without_a_kernel_are_a_problem_and_a_few_are_not() {
+    fn many_launches_without_a_kernel_give_a_note() {
         let of = |launches, launches_without_kernel| {
             missing_kernels(&[Process { launches, launches_without_kernel, ..Process::default() }])
         };

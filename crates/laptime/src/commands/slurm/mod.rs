@@ -25,7 +25,6 @@ use crate::{
     cli::Status,
     commands::bench,
     failure::{Hinted, refuse},
-    moment::Moment,
     near::did_you_mean,
     progress::Progress,
     request::Request,
@@ -119,7 +118,7 @@ pub fn submit(app: &App, request: &Request, out: &mut dyn Write) -> anyhow::Resu
     if shards.len() == 1 && cases.len() > 1 {
         say("All cases run in one task, so that they can be compared. `--shard-by AXIS` or `--runs N` use more nodes.");
     }
-    let folder = run_folder::make(request.place.out.as_deref(), order.workload.name(), Moment::now())?;
+    let folder = run_folder::make(request.place.out.as_deref(), order.workload.name())?;
     let folder = folder.canonicalize().with_context(|| format!("cannot find `{}`", folder.display()))?;
     let mut submission = Submission::new(command_words()?, request.slurm.options(), shards);
     submission.write(&folder)?;

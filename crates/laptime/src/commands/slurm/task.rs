@@ -24,7 +24,6 @@ pub struct Args {
     merge: bool,
 }
 
-/// Runs the command.
 pub fn run(app: &App, args: &Args) -> anyhow::Result<Status> {
     let submission = Submission::read(&args.run)?;
     if args.merge {

@@ -1,19 +1,19 @@
-//! Addresses of symbols in a running process.
+//! Finds symbols in the mapped ELF files of a process.
 
 use std::{fs, path::PathBuf};
 
 /// A library or program that a process has mapped.
 #[derive(Debug, Clone)]
 pub struct Mapped {
-    /// Its file, as this process can open it.
+    /// A path that this process can open.
     pub file: PathBuf,
-    /// Its name, without folders.
+    /// The file name.
     pub name: String,
-    /// Where its first byte lies.
+    /// The base address.
     pub start: u64,
 }
 
-/// What a process has mapped from its beginning, without repetition.
+/// The files that a process has mapped from offset 0, without duplicates.
 pub fn mapped(pid: u32) -> Vec<Mapped> {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
     let mut found: Vec<Mapped> = Vec::new();
@@ -25,7 +25,7 @@ pub fn mapped(pid: u32) -> Vec<Mapped> {
         let start = range.split('-').next().and_then(|start| u64::from_str_radix(start, 16).ok());
         let (Some(start), true) = (start, offset.bytes().all(|digit| digit == b'0')) else { continue };
         let name = path.rsplit('/').next().unwrap_or_default().to_owned();
-        // Through the process's own root, so that containers work.
+        // Through the root of the process, for containers.
         let file = PathBuf::from(format!("/proc/{pid}/root{path}"));
         if !found.iter().any(|known| known.file == file) {
             found.push(Mapped { file, name, start });
@@ -34,16 +34,15 @@ pub fn mapped(pid: u32) -> Vec<Mapped> {
     found
 }
 
-/// The value of a symbol of a 64-bit ELF file: an offset from where it is loaded, or an address if it is not movable.
+/// The value of a symbol in a 64-bit ELF file: an offset from the base address, or an address in a fixed executable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Symbol {
     pub value: u64,
-    /// Whether the value is an address.
     pub is_address: bool,
 }
 
-/// Looks a symbol up, first among those for others (`.dynsym`), then among all (`.symtab`).
-pub fn symbol(bytes: &[u8], mode: &str) -> Option<Symbol> {
+/// Looks up a symbol in `.dynsym`, then in `.symtab`.
+pub fn symbol(bytes: &[u8], name: &str) -> Option<Symbol> {
     const DYNSYM: u32 = 11;
     const SYMTAB: u32 = 2;
     const FIXED: u16 = 2;
@@ -58,8 +57,8 @@ pub fn symbol(bytes: &[u8], mode: &str) -> Option<Symbol> {
         let symbols = bytes.get(table.range()?)?;
         let texts = bytes.get(texts.range()?)?;
         let found = symbols.chunks_exact(24).find(|symbol| {
-            let name = u32_at(symbol, 0).and_then(|at| texts.get(at as usize..));
-            name.is_some_and(|name| name.strip_prefix(mode.as_bytes()).is_some_and(|rest| rest.first() == Some(&0)))
+            let text = u32_at(symbol, 0).and_then(|at| texts.get(at as usize..));
+            text.is_some_and(|text| text.strip_prefix(name.as_bytes()).is_some_and(|rest| rest.first() == Some(&0)))
         })?;
         let value = u64_at(found, 8).filter(|value| *value != 0)?;
         Some(Symbol { value, is_address })
@@ -125,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn no_bytes_break_the_reading() {
+    fn truncated_files_have_no_symbols() {
         let own = fs::read(std::env::current_exe().unwrap()).unwrap();
         for length in [0, 5, 40, 64, 1000] {
             assert_eq!(symbol(&own[..length], "main"), None);

@@ -8,48 +8,46 @@
 pub struct Layout {
     /// The minor version: 12 of 3.12.
     pub minor: u32,
-    /// `_PyRuntime` to its first interpreter.
+    /// In `_PyRuntime`: the first interpreter.
     pub interpreters: u64,
     pub next_interpreter: u64,
-    /// An interpreter to its newest thread.
+    /// In an interpreter: the newest thread.
     pub threads: u64,
     pub next_thread: u64,
-    /// A thread to its number (of the threading library).
+    /// In a thread: its pthread id.
     pub thread_id: u64,
-    /// A thread to the system's number of it.
+    /// In a thread: its native id.
     pub native_id: Option<u64>,
-    /// A thread to its frame, or to what holds the frame.
+    /// In a thread: its frame, or the `_PyCFrame` that points to the frame.
     pub frame: u64,
-    /// What holds the frame to the frame.
+    /// In a `_PyCFrame`: the frame.
     pub frame_in_holder: Option<u64>,
-    /// A frame to the one that called it.
+    /// In a frame: the calling frame.
     pub previous: u64,
-    /// A frame to its code.
+    /// In a frame: the code object.
     pub code: u64,
-    /// A frame to where it is in its code.
+    /// In a frame: the current instruction.
     pub instruction: u64,
-    /// A frame to who owns it.
+    /// In a frame: its owner.
     pub owner: Option<u64>,
-    /// Code to its file name.
+    /// In a code object: the file name.
     pub file: u64,
-    /// Code to its name.
     pub name: u64,
-    /// Code to its first line.
     pub first_line: u64,
-    /// Code to its table of lines.
+    /// In a code object: the line table.
     pub lines: u64,
-    /// Code to its instructions; where there is none, a frame counts them.
+    /// In a code object: the instructions. Frames of 3.10 have an index instead.
     pub instructions: Option<u64>,
-    /// A text to its letters, if they are ASCII.
+    /// In an ASCII `str` object: the characters.
     pub letters: u64,
 }
 
-/// The first bytes of an interpreter that describes itself.
+/// Size of the self-description.
 pub const SELF_DESCRIPTION_BYTES: usize = 720;
 const COOKIE: &[u8] = b"xdebugpy";
 
 impl Layout {
-    /// The layout of a version that does not describe itself.
+    /// The layout of a version without a self-description.
     pub fn of(minor: u32) -> Option<Self> {
         match minor {
             10 => Some(V3_10),
@@ -59,12 +57,12 @@ impl Layout {
         }
     }
 
-    /// The layout that an interpreter of this version describes in its first bytes.
+    /// The layout in the self-description of an interpreter.
     pub fn described(minor: u32, bytes: &[u8]) -> Option<Self> {
         if !bytes.starts_with(COOKIE) {
             return None;
         }
-        // Places in the description: each version adds entries.
+        // Offsets in the description; each version adds entries.
         let places = match minor {
             13 => Places { thread: 168, frame: 232, owner: 264, code: 280, instructions: 344, letters: 560 },
             14 => Places { thread: 192, frame: 256, owner: 288, code: 320, instructions: 384, letters: 640 },
@@ -72,10 +70,10 @@ impl Layout {
         };
         let at = |place: usize| -> Option<u64> {
             let value = u64::from_le_bytes(bytes.get(place..place + 8)?.try_into().ok()?);
-            // No structure of CPython's is larger.
+            // Larger offsets are damage.
             (value < 1 << 24).then_some(value)
         };
-        // Free-threaded builds keep counts and instructions elsewhere.
+        // The layout of free-threaded builds differs.
         const FREE_THREADED: usize = 16;
         if at(FREE_THREADED)? != 0 {
             return None;
@@ -95,7 +93,7 @@ impl Layout {
             instruction: at(places.frame + 16)?,
             owner: Some(at(places.owner)?),
             file: at(places.code)?,
-            // With its class, as 3.11 and later have it.
+            // The qualified name, as for 3.11 and later.
             name: at(places.code + 16)?,
             lines: at(places.code + 24)?,
             first_line: at(places.code + 32)?,
@@ -178,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_interpreter_that_describes_itself_is_believed() {
+    fn the_self_description_of_an_interpreter_is_read() {
         let mut bytes = vec![0_u8; SELF_DESCRIPTION_BYTES];
         bytes[..8].copy_from_slice(COOKIE);
         let mut put = |at: usize, value: u64| bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());

@@ -1,6 +1,6 @@
-//! The line of an instruction, by CPython's tables.
+//! Line numbers of instructions, from CPython's line tables.
 
-/// The line of the instruction at this place (in code units of two bytes), by the table of Python 3.11 and later.
+/// The line of an instruction (index in two-byte code units), for Python 3.11 and later.
 pub fn line(table: &[u8], first_line: u32, instruction: i64) -> Option<u32> {
     let mut bytes = table.iter().copied().peekable();
     let mut line = i64::from(first_line);
@@ -40,7 +40,7 @@ pub fn line(table: &[u8], first_line: u32, instruction: i64) -> Option<u32> {
     None
 }
 
-/// Six bits per byte, the lowest first; the seventh says that more follow.
+/// A varint of six bits per byte, least significant first; bit 6 means that more follow.
 fn unsigned(bytes: &mut impl Iterator<Item = u8>) -> Option<u64> {
     let mut number = 0;
     for shift in (0..60).step_by(6) {
@@ -59,7 +59,7 @@ fn signed(bytes: &mut impl Iterator<Item = u8>) -> Option<i64> {
     Some(if number & 1 == 1 { -size } else { size })
 }
 
-/// The same for Python 3.10, whose places are in bytes.
+/// The line of an instruction (offset in bytes), for Python 3.10.
 pub fn line_of_3_10(table: &[u8], first_line: u32, place: i64) -> Option<u32> {
     const NO_LINE: i8 = -128;
     let mut line = i64::from(first_line);
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_form_of_an_entry_is_read() {
+    fn every_kind_of_entry_is_decoded() {
         // Short form (same line), one line (+1), no columns (+5), long (-2), none.
         let table = [0x80 | 1, 0, 0x80 | (11 << 3), 1, 2, 0x80 | (13 << 3) | 1, 10, 0x80 | (14 << 3), 5, 0, 1, 2, 0xF8];
         let at = |instruction| line(&table, 10, instruction);
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_of_3_10_counts_bytes_and_may_have_no_line() {
+    fn the_table_of_3_10_counts_bytes_and_has_entries_without_a_line() {
         let table = [4, 1, 2, 0x80, 6, 0xFF];
         let at = |place| line_of_3_10(&table, 10, place);
         assert_eq!([at(0), at(3), at(4), at(6), at(12)], [Some(11), Some(11), None, Some(10), None]);

@@ -1,7 +1,7 @@
-//! Where the program's Python code is: its stacks, sampled from outside.
+//! Samples the Python stacks of the program from outside.
 //!
-//! A hundred times per second the recorder reads the Python stacks of the program's processes out of their memory. The
-//! processes are neither stopped nor changed. What changes while it is read gives no sample.
+//! The recorder reads the stacks from the memory of the processes at 100 Hz, without stopping them. A stack that changes
+//! while it is read gives no sample.
 
 mod elf;
 mod layout;
@@ -18,51 +18,42 @@ use laptime_capture::monotonic_nanos;
 use self::reader::{Interpreter, Symbols};
 use super::{observer::Observer, socket::parent};
 
-/// The time between two samples: 100 Hz.
 const PERIOD: Duration = Duration::from_millis(10);
-/// How often new processes are looked for.
-const LOOKING: Duration = Duration::from_millis(500);
-/// Processes that are sampled at most.
+/// How often to look for new processes.
+const RESCAN: Duration = Duration::from_millis(500);
 const MOST_PROCESSES: usize = 32;
-/// Samples that are kept at most, some hundred megabytes.
+/// Some hundred megabytes.
 const MOST_SAMPLES: usize = 8_000_000;
 
-/// One sample: where a thread was at a moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sample {
-    /// When, on the monotonic clock.
     pub host_ns: u64,
-    /// The process.
     pub pid: u32,
-    /// The system's number of the thread.
     pub thread: u32,
-    /// The number of the stack.
+    /// Index in [`Samples::stacks`].
     pub stack: u32,
 }
 
 /// A line of Python code.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Line {
-    /// The file, as the code names it.
     pub file: Arc<str>,
     pub function: Arc<str>,
     pub number: u32,
 }
 
-/// What was sampled.
 #[derive(Debug, Default)]
 pub struct Samples {
     /// In order of time.
     pub samples: Vec<Sample>,
-    /// The stacks, the innermost line first.
+    /// Distinct stacks, innermost line first.
     pub stacks: Vec<Vec<Line>>,
-    /// Why nothing could be read, if that is so.
+    /// Why nothing could be read.
     pub problem: Option<String>,
-    /// Samples that were dropped.
     pub dropped: u64,
 }
 
-/// Starts to sample the process and its descendants, `keep` of the past at most.
+/// Starts to sample a process and its descendants. Drops samples older than `keep`.
 pub fn start(root: u32, control: Control, keep: Option<Duration>) -> Observer<Samples> {
     Observer::start(move |is_done| {
         let mut sampling = Sampling { root, keep, ..Sampling::default() };
@@ -72,7 +63,7 @@ pub fn start(root: u32, control: Control, keep: Option<Duration>) -> Observer<Sa
             if control.mode() != RecordingMode::Nothing {
                 sampling.sample();
             }
-            // With many processes fewer samples are taken: at most a fifth of a core.
+            // Use at most a fifth of a core; with many processes the rate drops.
             next = (next + PERIOD).max(Instant::now() + 4 * begin.elapsed());
             thread::sleep(next.saturating_duration_since(Instant::now()));
         }
@@ -88,22 +79,21 @@ struct Sampling {
     numbers: HashMap<Vec<Line>, u32>,
     processes: BTreeMap<u32, Watched>,
     symbols: Symbols,
-    looked: Option<Instant>,
+    scanned: Option<Instant>,
 }
 
-/// A process, and what is known about its Python.
 struct Watched {
-    /// What it runs: another program after `exec`.
+    /// The executable, which changes with `exec`.
     program: Option<std::path::PathBuf>,
     interpreter: Option<Interpreter>,
-    /// Failed attempts to find Python; a process that just started may not have loaded it yet.
-    looks: u32,
+    /// Failed attempts to find Python, which a new process may not have loaded yet.
+    attempts: u32,
 }
 
 impl Sampling {
     fn sample(&mut self) {
-        if self.looked.is_none_or(|looked| looked.elapsed() >= LOOKING) {
-            self.look();
+        if self.scanned.is_none_or(|scanned| scanned.elapsed() >= RESCAN) {
+            self.find_processes();
         }
         let now = monotonic_nanos();
         let mut gone = Vec::new();
@@ -120,7 +110,7 @@ impl Sampling {
                         Some("the system does not permit reading the program's memory (ptrace)".to_owned());
                     gone.push(pid);
                 }
-                // It ended, or changed while it was read.
+                // The process ended, or its stack changed while it was read.
                 Err(_) if !Path::new("/proc").join(pid.to_string()).exists() => gone.push(pid),
                 Err(_) => {}
             }
@@ -129,28 +119,28 @@ impl Sampling {
         if let Some(keep) = self.keep {
             let oldest = now.saturating_sub(keep.as_nanos() as u64);
             let old = self.found.samples.partition_point(|sample| sample.host_ns < oldest);
-            // Now and then, not at each sample.
+            // Not at each sample.
             if old > 10_000 {
                 self.found.samples.drain(..old);
             }
         }
     }
 
-    /// Looks for processes of the program that run Python.
-    fn look(&mut self) {
-        const MOST_LOOKS: u32 = 40;
-        self.looked = Some(Instant::now());
+    /// Finds the processes that run Python.
+    fn find_processes(&mut self) {
+        const MOST_ATTEMPTS: u32 = 40;
+        self.scanned = Some(Instant::now());
         let alive = descendants(self.root);
         self.processes.retain(|pid, _| alive.contains(pid));
         for pid in alive.into_iter().take(MOST_PROCESSES) {
             let program = fs::read_link(format!("/proc/{pid}/exe")).ok();
             let watched =
-                self.processes.entry(pid).or_insert_with(|| Watched { program: None, interpreter: None, looks: 0 });
+                self.processes.entry(pid).or_insert_with(|| Watched { program: None, interpreter: None, attempts: 0 });
             if watched.program != program {
-                *watched = Watched { program, interpreter: None, looks: 0 };
+                *watched = Watched { program, interpreter: None, attempts: 0 };
             }
-            if watched.interpreter.is_none() && watched.looks < MOST_LOOKS {
-                watched.looks += 1;
+            if watched.interpreter.is_none() && watched.attempts < MOST_ATTEMPTS {
+                watched.attempts += 1;
                 watched.interpreter = Interpreter::find(pid, &mut self.symbols);
             }
         }
@@ -176,7 +166,7 @@ impl Samples {
     }
 }
 
-/// A process and all that it started, as the system's table has them.
+/// A process and its descendants.
 fn descendants(root: u32) -> Vec<u32> {
     let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {

@@ -1,4 +1,4 @@
-//! Reads the stacks of a CPython interpreter out of its process's memory.
+//! Reads the stacks of a CPython interpreter from the memory of its process.
 
 use std::{collections::HashMap, fs, io, os::unix::fs::MetadataExt, sync::Arc};
 
@@ -7,14 +7,14 @@ use laptime_capture::process::read_memory;
 use super::layout::{Layout, SELF_DESCRIPTION_BYTES};
 use super::{Line, elf, lines};
 
-/// Deeper stacks are cut at the outer end.
+/// Outer frames of deeper stacks are cut off.
 const DEEPEST: usize = 128;
 const MOST_THREADS: usize = 64;
-/// Texts and tables that are longer are damage.
+/// Longer texts and tables are damage.
 const LONGEST: u64 = 1 << 20;
-/// The owner of frames that are no Python code, and of those behind it.
+/// Frames with this owner or a higher one are not Python code.
 const OWNED_BY_C: u8 = 3;
-/// Where the threading library of glibc keeps the system's number of a thread, on x86-64.
+/// Offset of the native id in a `pthread_t` of glibc on x86-64.
 const NATIVE_ID_IN_THREAD: u64 = 720;
 
 /// A CPython interpreter in a process.
@@ -25,7 +25,7 @@ pub struct Interpreter {
     codes: HashMap<u64, Code>,
 }
 
-/// A code object. Its addresses show whether another one has replaced it.
+/// A code object. Its addresses show whether another object has replaced it.
 struct Code {
     addresses: [u64; 4],
     file: Arc<str>,
@@ -34,11 +34,11 @@ struct Code {
     table: Vec<u8>,
 }
 
-/// Where programs and libraries have what we look for, by device and inode: workers of one program share a Python.
+/// `_PyRuntime` and `Py_Version` by device and inode of the file, since worker processes share a Python.
 pub type Symbols = HashMap<(u64, u64), Option<(elf::Symbol, Option<elf::Symbol>)>>;
 
 impl Interpreter {
-    /// Finds the interpreter of a process, if it has one of a version that is known.
+    /// Finds the interpreter of a process, if its version is known.
     pub fn find(pid: u32, symbols: &mut Symbols) -> Option<Self> {
         let mapped = elf::mapped(pid);
         let is_python = |name: &str| name.starts_with("libpython3") || name.starts_with("python");
@@ -62,7 +62,7 @@ impl Interpreter {
         })
     }
 
-    /// The stacks of all threads, by the system's numbers, the innermost line first.
+    /// The stacks of all threads, by native id, innermost line first.
     pub fn stacks(&mut self) -> io::Result<Vec<(u32, Vec<Line>)>> {
         let layout = self.layout;
         let mut found = Vec::new();
@@ -77,10 +77,10 @@ impl Interpreter {
             thread = self.pointer(thread + layout.next_thread)?;
         }
         for (at, &thread) in threads.iter().enumerate() {
-            // The oldest thread is the last of the list, and the main one.
+            // The oldest thread, the main one, is the last in the list.
             let is_main = at + 1 == threads.len();
             let Some(number) = self.thread_number(thread, is_main) else { continue };
-            // A stack that changes while it is read gives no sample; the others do.
+            // Skip only the stacks that changed while they were read.
             if let Ok(stack) = self.stack(thread)
                 && !stack.is_empty()
             {
@@ -120,14 +120,14 @@ impl Interpreter {
         Ok(stack)
     }
 
-    /// The line of a frame, unless it is no Python code, and the frame that called it.
+    /// The line of a frame, if it is Python code, and the calling frame.
     fn frame(&mut self, frame: u64) -> io::Result<(Option<Line>, u64)> {
         let mut bytes = [0; 128];
         read_memory(self.pid, frame, &mut bytes)?;
         let at = |offset: u64| u64_at(&bytes, offset);
         let previous = at(self.layout.previous)?;
         let owner = self.layout.owner.map(|offset| bytes.get(offset as usize).copied().unwrap_or(0));
-        // References of 3.14 carry marks in their lowest bits.
+        // References in 3.14 have tags in their lowest bits.
         let code = at(self.layout.code)? & !3;
         if code == 0 || owner.is_some_and(|owner| self.layout.minor >= 12 && owner >= OWNED_BY_C) {
             return Ok((None, previous));
@@ -144,7 +144,7 @@ impl Interpreter {
                 let units = (instruction.wrapping_sub(address + offset) as i64) / 2;
                 lines::line(&code.table, code.first_line, units)
             }
-            // 3.10 counts instructions in the lower half of the word.
+            // The instruction index of 3.10 is the lower half of the word.
             None => lines::line_of_3_10(&code.table, code.first_line, 2 * i64::from(instruction as u32 as i32)),
         };
         let number = number.unwrap_or(code.first_line);
@@ -171,7 +171,7 @@ impl Interpreter {
         self.codes.get(&address).ok_or_else(damaged)
     }
 
-    /// A text object.
+    /// A `str` object.
     fn text(&self, address: u64) -> io::Result<String> {
         let mut head = [0; 40];
         read_memory(self.pid, address, &mut head)?;
@@ -187,7 +187,7 @@ impl Interpreter {
             read_memory(self.pid, address + self.layout.letters, &mut letters)?;
             return Ok(String::from_utf8_lossy(&letters).into_owned());
         }
-        // Other texts have two more words before their letters.
+        // Non-ASCII strings have two more words before their characters.
         let start = address + self.layout.letters + 16 + if self.layout.letters == 48 { 8 } else { 0 };
         let mut bytes = vec![0; (length * u64::from(kind)) as usize];
         read_memory(self.pid, start, &mut bytes)?;
@@ -196,7 +196,7 @@ impl Interpreter {
         Ok(letters.map(|letter| char::from_u32(letter).unwrap_or(char::REPLACEMENT_CHARACTER)).collect())
     }
 
-    /// A bytes object.
+    /// A `bytes` object.
     fn bytes(&self, address: u64) -> io::Result<Vec<u8>> {
         let length = self.pointer(address + 16)?;
         if length > LONGEST {
@@ -237,7 +237,7 @@ fn damaged() -> io::Error {
     io::Error::from(io::ErrorKind::InvalidData)
 }
 
-/// The minor version in the name of a program or library: `python3.10`, `libpython3.10.so.1.0`.
+/// The minor version in a file name such as `python3.10` or `libpython3.10.so.1.0`.
 fn minor_of_name(name: &str) -> Option<u32> {
     let after = name.split_once("python3.")?.1;
     after.split(|letter: char| !letter.is_ascii_digit()).next()?.parse().ok()
@@ -253,13 +253,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_version_is_in_the_name() {
+    fn the_minor_version_is_read_from_the_file_name() {
         assert_eq!(minor_of_name("libpython3.10.so.1.0"), Some(10));
         assert_eq!(minor_of_name("python3.12"), Some(12));
         assert_eq!(minor_of_name("python"), None);
     }
 
-    /// The Python that is installed, whatever its version: a function waits at a line that we know.
+    /// Uses the installed Python: a function waits at a known line.
     #[test]
     fn the_stack_of_a_waiting_python_is_read_with_its_lines() {
         let code = "import sys\n\
@@ -281,7 +281,7 @@ mod tests {
         assert_eq!(line, "ready\n");
         let mut interpreter =
             Interpreter::find(python.id(), &mut Symbols::new()).expect("this version of Python is known");
-        // It may still be on its way from `print` to `read`.
+        // It may not have reached `read` yet.
         let is_reading = |stack: &[Line]| stack.iter().any(|line| line.number == 6);
         let stack = loop {
             let stacks = interpreter.stacks().unwrap();
