@@ -150,7 +150,7 @@ fn add_run(table: &mut Table, answer: &Answer) {
     let Some(unplaced) = &answer.unplaced else { return };
     let seen = || answer.sites.iter().filter_map(|placed| placed.seen.as_ref());
     let (sites, waits) = (seen().filter(|seen| seen.count > 0).count() as u64, seen().map(|seen| seen.count).sum());
-    let is_never = |seen: &Seen| seen.count == 0 && seen.told_at.is_none();
+    let is_never = |seen: &Seen| seen.count == 0 && seen.reported_at.is_none();
     let never = answer.counted().filter(|placed| placed.seen.as_ref().is_some_and(is_never)).count() as u64;
     let others = unplaced.iter().fold(0, |count: u64, wait| count.saturating_add(wait.seen.count));
     let time = seen().filter_map(|seen| seen.total).fold(0, u64::saturating_add);
