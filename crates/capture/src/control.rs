@@ -1,4 +1,4 @@
-//! The control page: what the recorder asks of every process of the program.
+//! The control page: the requests of the recorder to every process of the program.
 //!
 //! The recorder creates the file at its full size before the program starts, so mapping it never faults. A process
 //! waits on `epoch` with a futex, so a change takes effect at once and waiting costs nothing.
@@ -45,7 +45,7 @@ pub enum RecordingMode {
     Nothing = 0,
     /// Record everything.
     Everything,
-    /// Record only copies and syncs. The comparison with `Everything` gives the recording overhead.
+    /// Record only copies and syncs. The difference to `Everything` is the recording overhead.
     Light,
     /// Record only the work that was launched before: the device is often behind the host.
     Rest,
@@ -88,7 +88,7 @@ pub struct Resting {
 }
 
 impl Resting {
-    /// The mode to apply instead of the one that is asked for: nothing, once the rest has come back.
+    /// The mode to apply instead of the requested one: nothing, once the remaining work was reported.
     pub fn mode(&mut self, asked: RecordingMode, had_work: bool, now: Instant) -> RecordingMode {
         if asked != RecordingMode::Rest {
             self.since = None;
@@ -121,7 +121,7 @@ pub struct Settings {
 /// A window of laps. A lap is an NVTX range of this name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LapSettings {
-    /// The name; a star at its end stands for anything.
+    /// The name; a star at its end matches anything.
     pub name: String,
     /// Laps to leave out at the beginning.
     pub after: u32,
@@ -136,7 +136,7 @@ const MEMORY: u32 = 2;
 #[derive(Debug, Clone, Copy)]
 pub struct Control(NonNull<Page>);
 
-// SAFETY: what changes on the page are atomics; the rest is written before anybody else maps it.
+// SAFETY: fields that change are atomics; the others are written before another process maps the page.
 unsafe impl Send for Control {}
 // SAFETY: as above.
 unsafe impl Sync for Control {}
@@ -154,7 +154,7 @@ impl Control {
         file.set_len(size_of::<Page>() as u64)?;
         let control = Self::map(&file)?;
         let flags = if settings.whole_graphs { WHOLE_GRAPHS } else { 0 } | if settings.memory { MEMORY } else { 0 };
-        // SAFETY: nobody else has the page yet.
+        // SAFETY: no other process has mapped the page yet.
         unsafe {
             let page = &mut *control.0.as_ptr();
             page.flags = flags;
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_reads_what_the_recorder_wants() {
+    fn a_process_reads_the_requests_of_the_recorder() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(crate::CONTROL_FILE);
         let recorder = Control::create(&path, &settings(), RecordingMode::Nothing).unwrap();
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_no_control_page_is_refused() {
+    fn a_file_that_is_not_a_control_page_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("control");
         std::fs::write(&path, vec![0; size_of::<Page>()]).unwrap();

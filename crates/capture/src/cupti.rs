@@ -45,7 +45,7 @@ impl<Name> Work<Name> {
             WorkKind::Kernel { name, grid, block, registers, shared_bytes } => {
                 WorkKind::Kernel { name: map(name), grid, block, registers, shared_bytes }
             }
-            WorkKind::Copy { direction, from, to, bytes } => WorkKind::Copy { direction, from, to, bytes },
+            WorkKind::Copy { from, to, bytes } => WorkKind::Copy { from, to, bytes },
             WorkKind::Fill { memory, bytes } => WorkKind::Fill { memory, bytes },
             WorkKind::Graph => WorkKind::Graph,
         };
@@ -80,8 +80,6 @@ pub enum WorkKind<Name> {
     },
     /// A copy.
     Copy {
-        /// The direction.
-        direction: Direction,
         /// The source memory.
         from: MemoryKind,
         /// The destination memory.
@@ -100,26 +98,11 @@ pub enum WorkKind<Name> {
     Graph,
 }
 
-/// The direction of a copy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Direction {
-    /// Host to device.
-    HostToDevice,
-    /// Device to host.
-    DeviceToHost,
-    /// Inside a device.
-    DeviceToDevice,
-    /// From one device to another.
-    DeviceToPeer,
-    /// Inside the host.
-    HostToHost,
-    /// Another direction (arrays), or unknown.
-    Other,
-}
-
 /// A kind of memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MemoryKind {
+    /// Unknown.
+    Unknown,
     /// Pageable host memory.
     Pageable,
     /// Pinned host memory.
@@ -130,8 +113,11 @@ pub enum MemoryKind {
     Array,
     /// Managed.
     Managed,
-    /// Unknown.
-    Unknown,
+}
+
+impl MemoryKind {
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Unknown, Self::Pageable, Self::Pinned, Self::Device, Self::Array, Self::Managed];
 }
 
 /// A sync.
@@ -152,6 +138,8 @@ pub struct Wait {
 /// The kind of sync.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WaitKind {
+    /// Unknown.
+    Unknown,
     /// The host waited for an event.
     Event,
     /// A stream waited for an event; the host continued.
@@ -160,8 +148,10 @@ pub enum WaitKind {
     Stream,
     /// The host waited for all streams.
     Context,
-    /// Unknown.
-    Unknown,
+}
+
+impl WaitKind {
+    pub(crate) const ALL: [Self; 5] = [Self::Unknown, Self::Event, Self::StreamForEvent, Self::Stream, Self::Context];
 }
 
 /// A call of the runtime or of the driver.
@@ -295,7 +285,6 @@ fn kernel<Name>(fields: Fields<'_>, name_at: impl FnOnce(u64) -> Name) -> Option
 fn copy<Name>(fields: Fields<'_>, correlation: usize, node: usize) -> Option<Work<Name>> {
     Some(Work {
         kind: WorkKind::Copy {
-            direction: direction(fields.u8(4)?),
             from: memory_kind(fields.u8(5)?.into()),
             to: memory_kind(fields.u8(6)?.into()),
             bytes: fields.u64(8)?,
@@ -346,13 +335,7 @@ fn memory(fields: Fields<'_>) -> Option<Memory> {
 
 fn wait(fields: Fields<'_>) -> Option<Wait> {
     Some(Wait {
-        kind: match fields.u32(4)? {
-            1 => WaitKind::Event,
-            2 => WaitKind::StreamForEvent,
-            3 => WaitKind::Stream,
-            4 => WaitKind::Context,
-            _ => WaitKind::Unknown,
-        },
+        kind: WaitKind::ALL.get(fields.u32(4)? as usize).copied().unwrap_or(WaitKind::Unknown),
         start_nanos: fields.u64(8)?,
         end_nanos: fields.u64(16)?,
         stream: Some(fields.u32(32)?).filter(|stream| *stream != NO_STREAM),
@@ -375,17 +358,6 @@ fn call(fields: Fields<'_>, is_driver: bool) -> Option<Call> {
 fn graph_node(fields: Fields<'_>, node: usize, graph: usize) -> Option<GraphNode> {
     let found = GraphNode { graph: fields.u32(graph)?, node: fields.u64(node)? };
     (found.graph != 0 || found.node != 0).then_some(found)
-}
-
-fn direction(kind: u8) -> Direction {
-    match kind {
-        1 => Direction::HostToDevice,
-        2 => Direction::DeviceToHost,
-        8 => Direction::DeviceToDevice,
-        9 => Direction::HostToHost,
-        10 => Direction::DeviceToPeer,
-        _ => Direction::Other,
-    }
 }
 
 fn memory_kind(kind: u16) -> MemoryKind {

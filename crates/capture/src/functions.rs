@@ -59,63 +59,61 @@ impl fmt::Display for Refusal {
 /// The outcome of a call.
 pub type Done = Result<(), Refusal>;
 
-/// CUPTI's functions.
-#[derive(Debug, Clone, Copy)]
-pub struct Functions {
-    get_version: unsafe extern "C" fn(*mut u32) -> u32,
-    get_timestamp: unsafe extern "C" fn(*mut u64) -> u32,
-    get_result_string: unsafe extern "C" fn(u32, *mut *const c_char) -> u32,
-    get_callback_name: unsafe extern "C" fn(u32, u32, *mut *const c_char) -> u32,
-    set_thread_id_type: unsafe extern "C" fn(u32) -> u32,
-    register: Register,
-    enable: unsafe extern "C" fn(u32) -> u32,
-    disable: unsafe extern "C" fn(u32) -> u32,
-    flush_all: unsafe extern "C" fn(u32) -> u32,
-    next_record: unsafe extern "C" fn(*mut u8, usize, *mut *mut u8) -> u32,
-    dropped: unsafe extern "C" fn(*mut c_void, u32, *mut usize) -> u32,
-    push: Option<unsafe extern "C" fn(u32, u64) -> u32>,
-    pop: Option<unsafe extern "C" fn(u32, *mut u64) -> u32>,
-    /// Switches for single functions; CUPTI before 12.6 has none.
-    switch_runtime: Option<Switch>,
-    switch_driver: Option<Switch>,
-    /// Callbacks around single functions, for a CUPTI without those switches.
-    subscribe: Option<Subscribe>,
-    unsubscribe: Option<unsafe extern "C" fn(*mut c_void) -> u32>,
-    enable_callback: Option<unsafe extern "C" fn(u32, *mut c_void, u32, u32) -> u32>,
+/// Declares the functions by CUPTI's names; those that are `optional` are missing in some versions.
+macro_rules! functions {
+    (needed { $($needed:ident = $name:literal: $type:ty,)* }
+     optional { $($(#[$doc:meta])* $optional:ident = $other:literal: $kind:ty,)* }) => {
+        /// CUPTI's functions.
+        #[derive(Debug, Clone, Copy)]
+        pub struct Functions {
+            $($needed: $type,)*
+            $($(#[$doc])* $optional: Option<$kind>,)*
+        }
+
+        impl Functions {
+            /// Looks all of them up. The error is the name of a needed function that the library does not have.
+            ///
+            /// # Safety
+            ///
+            /// `find` returns the address of a function by its name, in a library that stays loaded, or null.
+            pub unsafe fn load(find: impl Fn(&CStr) -> *mut c_void) -> Result<Self, &'static CStr> {
+                // SAFETY: the types are those of CUPTI's header, which are the same from CUDA 11 to 13.
+                unsafe {
+                    Ok(Self { $($needed: needed(&find, $name)?,)* $($optional: function(&find, $other),)* })
+                }
+            }
+        }
+    };
+}
+
+functions! {
+    needed {
+        get_version = c"cuptiGetVersion": unsafe extern "C" fn(*mut u32) -> u32,
+        get_timestamp = c"cuptiGetTimestamp": unsafe extern "C" fn(*mut u64) -> u32,
+        get_result_string = c"cuptiGetResultString": unsafe extern "C" fn(u32, *mut *const c_char) -> u32,
+        get_callback_name = c"cuptiGetCallbackName": unsafe extern "C" fn(u32, u32, *mut *const c_char) -> u32,
+        set_thread_id_type = c"cuptiSetThreadIdType": unsafe extern "C" fn(u32) -> u32,
+        register = c"cuptiActivityRegisterCallbacks": Register,
+        enable = c"cuptiActivityEnable": unsafe extern "C" fn(u32) -> u32,
+        disable = c"cuptiActivityDisable": unsafe extern "C" fn(u32) -> u32,
+        flush_all = c"cuptiActivityFlushAll": unsafe extern "C" fn(u32) -> u32,
+        next_record = c"cuptiActivityGetNextRecord": unsafe extern "C" fn(*mut u8, usize, *mut *mut u8) -> u32,
+        dropped = c"cuptiActivityGetNumDroppedRecords": unsafe extern "C" fn(*mut c_void, u32, *mut usize) -> u32,
+    }
+    optional {
+        push = c"cuptiActivityPushExternalCorrelationId": unsafe extern "C" fn(u32, u64) -> u32,
+        pop = c"cuptiActivityPopExternalCorrelationId": unsafe extern "C" fn(u32, *mut u64) -> u32,
+        /// Switches for single functions; CUPTI before 12.6 has none.
+        switch_runtime = c"cuptiActivityEnableRuntimeApi": Switch,
+        switch_driver = c"cuptiActivityEnableDriverApi": Switch,
+        /// Callbacks around single functions, for a CUPTI without those switches.
+        subscribe = c"cuptiSubscribe": Subscribe,
+        unsubscribe = c"cuptiUnsubscribe": unsafe extern "C" fn(*mut c_void) -> u32,
+        enable_callback = c"cuptiEnableCallback": unsafe extern "C" fn(u32, *mut c_void, u32, u32) -> u32,
+    }
 }
 
 impl Functions {
-    /// Looks all of them up; refused with the name of one that the library does not have.
-    ///
-    /// # Safety
-    ///
-    /// `find` gives the address of the function of a name, in a library that stays loaded, or null.
-    pub unsafe fn load(find: impl Fn(&CStr) -> *mut c_void) -> Result<Self, &'static CStr> {
-        // SAFETY: the types are those of CUPTI's header, which are the same from CUDA 11 to 13.
-        unsafe {
-            Ok(Self {
-                get_version: needed(&find, c"cuptiGetVersion")?,
-                get_timestamp: needed(&find, c"cuptiGetTimestamp")?,
-                get_result_string: needed(&find, c"cuptiGetResultString")?,
-                get_callback_name: needed(&find, c"cuptiGetCallbackName")?,
-                set_thread_id_type: needed(&find, c"cuptiSetThreadIdType")?,
-                register: needed(&find, c"cuptiActivityRegisterCallbacks")?,
-                enable: needed(&find, c"cuptiActivityEnable")?,
-                disable: needed(&find, c"cuptiActivityDisable")?,
-                flush_all: needed(&find, c"cuptiActivityFlushAll")?,
-                next_record: needed(&find, c"cuptiActivityGetNextRecord")?,
-                dropped: needed(&find, c"cuptiActivityGetNumDroppedRecords")?,
-                push: function(&find, c"cuptiActivityPushExternalCorrelationId"),
-                pop: function(&find, c"cuptiActivityPopExternalCorrelationId"),
-                switch_runtime: function(&find, c"cuptiActivityEnableRuntimeApi"),
-                switch_driver: function(&find, c"cuptiActivityEnableDriverApi"),
-                subscribe: function(&find, c"cuptiSubscribe"),
-                unsubscribe: function(&find, c"cuptiUnsubscribe"),
-                enable_callback: function(&find, c"cuptiEnableCallback"),
-            })
-        }
-    }
-
     /// The version: 130001 is 13.0.
     pub fn version(&self) -> Result<u32, Refusal> {
         let mut version = 0;
@@ -236,7 +234,7 @@ impl Functions {
         (code == 0 && !next.is_null()).then_some(next)
     }
 
-    /// Records that were dropped since this was asked last.
+    /// Records that were dropped since the last call.
     ///
     /// # Safety
     ///
@@ -299,7 +297,7 @@ unsafe fn needed<F: Copy>(find: &impl Fn(&CStr) -> *mut c_void, name: &'static C
 #[derive(Debug, Clone, Copy)]
 pub struct Subscriber(*mut c_void);
 
-// SAFETY: the handle is a number to CUPTI, which takes it on any thread.
+// SAFETY: CUPTI accepts the handle on any thread.
 unsafe impl Send for Subscriber {}
 
 /// Whether a callback's domain is the driver's.

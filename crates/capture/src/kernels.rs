@@ -1,4 +1,4 @@
-//! CUPTI's records as work and waits of a trace, on whatever clock the caller converts to.
+//! Converts CUPTI's records to those of a trace.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What the injected library and the recorder share.
+//! Code shared by the injected library and the recorder.
 //!
 //! `laptime record` starts a program with a small library of ours (`crates/inject`). The library writes what CUPTI and
 //! NVTX report into *part* files ([`part`]), and reads what it should do from a *control page* ([`control`]), a file

@@ -1,4 +1,4 @@
-//! What was recorded when, on CUPTI's clock: records come back up to a second after the time that they are about.
+//! The recording modes over time, on CUPTI's clock: records arrive up to a second late.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};

@@ -1,4 +1,4 @@
-//! Part files: what one process recorded.
+//! Part files: the records of one process.
 //!
 //! A part is a chain of blocks. Each block has a header (a mark, the length and a checksum of its content) and was
 //! written with one call, so a reader of a part whose process was killed finds whole blocks, and then perhaps a cut
@@ -37,7 +37,7 @@ pub enum Event {
     Device(Device),
     /// A moment on CUPTI's clock and on the monotonic clock.
     Anchor(Anchor),
-    /// What the process records from here on.
+    /// The recording state from here on.
     State {
         /// When, on the monotonic clock.
         host_nanos: u64,
@@ -73,7 +73,7 @@ pub enum Event {
 /// Kinds of records, for counting what was dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {
-    /// Records that CUPTI had no buffer for; it does not say of which kind.
+    /// Records that CUPTI had no buffer for, of unknown kinds.
     Cupti,
     /// Kernels and graphs.
     Kernel,

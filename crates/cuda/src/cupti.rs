@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::{collections::HashMap, ptr, slice};
 
 use laptime_capture::cupti::{self, kind};
-pub use laptime_capture::cupti::{Call, Direction, GraphNode, MemoryKind, Tie, Wait, WaitKind};
+pub use laptime_capture::cupti::{Call, GraphNode, MemoryKind, Tie, Wait, WaitKind};
 use laptime_capture::demangle::readable;
 use laptime_capture::functions::{Functions, Refusal};
 pub use laptime_capture::kernels::{device_wait, device_work};

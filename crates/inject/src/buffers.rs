@@ -2,7 +2,9 @@
 
 use std::alloc::{self, Layout};
 use std::ptr;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
+
+use crate::locked;
 
 /// Bytes of a buffer: some ten thousand records.
 pub const BUFFER_BYTES: usize = 2 << 20;
@@ -32,7 +34,7 @@ unsafe impl Send for Address {}
 impl Pool {
     /// A buffer, or null if the maximum number is in use.
     pub fn take(&self) -> *mut u8 {
-        let mut buffers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut buffers = locked(&self.0);
         if let Some(Address(free)) = buffers.free.pop() {
             return free;
         }
@@ -47,18 +49,18 @@ impl Pool {
 
     /// Returns a buffer to the pool.
     pub fn put(&self, buffer: *mut u8) {
-        let mut buffers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut buffers = locked(&self.0);
         buffers.free.push(Address(buffer));
     }
 
     /// Bytes of all buffers.
     pub fn bytes(&self) -> usize {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).made * BUFFER_BYTES
+        locked(&self.0).made * BUFFER_BYTES
     }
 
     /// Buffers that CUPTI has.
     pub fn outstanding(&self) -> usize {
-        let buffers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let buffers = locked(&self.0);
         buffers.made - buffers.free.len()
     }
 }

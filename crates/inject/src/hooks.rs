@@ -1,7 +1,7 @@
 //! Notices when another profiler takes over CUPTI.
 //!
 //! CUPTI has one pair of buffer callbacks. torch.profiler (Kineto) registers its own when it starts and never again, so
-//! whoever registered before is replaced without a word. The calls of other libraries go through their tables of
+//! an earlier registration is silently replaced. The calls of other libraries go through their tables of
 //! imported functions: the entry of the one function there is pointed to ours, which steps aside and then calls CUPTI.
 //! JAX looks CUPTI's functions up with `dlsym`; that entry too is pointed to ours, which gives out the same functions.
 
@@ -11,9 +11,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::guarded;
 use crate::state::{self, State};
-use laptime_capture::functions::{BufferCompleted, BufferRequested, Callback};
+use laptime_capture::functions::{BufferCompleted, BufferRequested, Callback, Functions};
 
-/// Registering buffers takes records away from us; subscribing needs the one place that callbacks of ours may have.
+/// Whoever registers buffers gets our records; whoever subscribes needs CUPTI's only subscription, which may be ours.
 const REGISTER: &CStr = c"cuptiActivityRegisterCallbacks";
 const SUBSCRIBE: &CStr = c"cuptiSubscribe";
 
@@ -50,36 +50,44 @@ unsafe extern "C" fn count_loads(info: *mut libc::dl_phdr_info, _: usize, into: 
     1
 }
 
+/// The result of a call that CUPTI did not get.
+const UNKNOWN: u32 = 999;
+
 extern "C" fn register_of_others(requested: BufferRequested, completed: BufferCompleted) -> u32 {
+    let mut done = UNKNOWN;
     guarded(|| {
-        if let Some(state) = state::current()
-            && let Some(session) = state.session.get()
-        {
+        let current = state::current().and_then(|state| Some((state, state.session.get()?)));
+        if let Some((state, session)) = current {
             session.release_cupti(state);
         }
     });
-    match state::current().and_then(|state| state.session.get()) {
-        // SAFETY: the caller's functions go to CUPTI as they came.
-        Some(session) => unsafe { session.functions.register_function()(requested, completed) },
-        None => of_fork(requested, completed),
-    }
+    guarded(|| {
+        if let Some(functions) = functions() {
+            // SAFETY: the caller's functions go to CUPTI as they came.
+            done = unsafe { functions.register_function()(requested, completed) };
+        }
+    });
+    done
 }
 
 extern "C" fn subscribe_of_others(subscriber: *mut *mut c_void, callback: Callback, own: *mut c_void) -> u32 {
-    const UNKNOWN: u32 = 999;
     let mut done = UNKNOWN;
     guarded(|| {
-        let session = state::current().and_then(|state| state.session.get());
-        if let Some(session) = session {
+        if let Some(session) = state::current().and_then(|state| state.session.get()) {
             session.end_callbacks();
         }
-        let functions = session.map(|session| session.functions).or_else(crate::library::functions);
-        if let Some(subscribe) = functions.and_then(|functions| functions.subscribe_function()) {
+        if let Some(subscribe) = functions().and_then(|functions| functions.subscribe_function()) {
             // SAFETY: what the caller passes goes to CUPTI as it came.
             done = unsafe { subscribe(subscriber, callback, own) };
         }
     });
     done
+}
+
+/// CUPTI's functions. A forked child has no session, so they are looked up again there.
+fn functions() -> Option<Functions> {
+    let session = state::current().and_then(|state| state.session.get());
+    session.map(|session| session.functions).or_else(crate::library::functions)
 }
 
 /// The address of our function instead of one of CUPTI's.
@@ -125,7 +133,7 @@ unsafe extern "C" fn look_up(handle: *mut c_void, name: *const c_char) -> *mut c
     )
 }
 
-/// The function of ours that this name gives, or null.
+/// Our function with this name, or null.
 #[cfg(target_arch = "x86_64")]
 extern "C" fn looked_up(name: *const c_char) -> *mut c_void {
     let mut found = std::ptr::null_mut();
@@ -137,20 +145,6 @@ extern "C" fn looked_up(name: *const c_char) -> *mut c_void {
         }
     });
     found
-}
-
-/// A forked child has no state of ours: the function is looked up again.
-fn of_fork(requested: BufferRequested, completed: BufferCompleted) -> u32 {
-    const UNKNOWN: u32 = 999;
-    let mut done = UNKNOWN;
-    guarded(|| {
-        let functions = crate::library::functions();
-        if let Some(functions) = functions {
-            // SAFETY: as above.
-            done = unsafe { functions.register_function()(requested, completed) };
-        }
-    });
-    done
 }
 
 /// The tables of a library that name its imports.

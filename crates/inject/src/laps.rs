@@ -26,7 +26,7 @@ impl Laps {
     }
 
     /// A lap begins; says whether that changes the mode. Recording lasts from one lap before the window to one lap after it:
-    /// switching takes a moment, and what is too much is cut off at the end. Until the first lap everything is recorded.
+    /// switching takes a moment, and the surplus is cut off at the end. Until the first lap everything is recorded.
     pub fn begin(&self, control: &Control) -> bool {
         let number = self.count.fetch_add(1, Ordering::Relaxed).saturating_add(1);
         let LapSettings { after, during, .. } = self.settings;

@@ -20,6 +20,7 @@ mod worker;
 
 use std::ffi::{c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Called by the CUDA driver while it initialises.
 #[unsafe(no_mangle)]
@@ -48,6 +49,11 @@ pub extern "C" fn InitializeInjectionNvtx2(tables: Option<extern "C" fn(u32) -> 
         }
     });
     c_int::from(is_attached)
+}
+
+/// Locks a mutex; a panic of ours that was stopped does not make its content useless.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Runs our code at the boundary to the program, and stops panics.

@@ -8,11 +8,11 @@ use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use laptime_capture::control::RecordingMode;
 use laptime_capture::part::{Payload, RangeAction};
 
-use crate::guarded;
 use crate::ranges::{Marked, Message, Ranges, cut};
 use crate::state::{self, State};
+use crate::{guarded, locked};
 
-/// The number of the table that gives the tables of functions.
+/// The id of the table of NVTX's callbacks.
 const CALLBACKS: u32 = 1;
 const CORE: c_int = 1;
 const CORE2: c_int = 5;
@@ -30,7 +30,7 @@ struct Callbacks {
 /// `tables` is the function that NVTX passes.
 pub unsafe fn attach(tables: extern "C" fn(u32) -> *const c_void) -> bool {
     let callbacks = tables(CALLBACKS).cast::<Callbacks>();
-    // SAFETY: NVTX gives a valid table or null.
+    // SAFETY: NVTX returns a valid table or null.
     let Some(callbacks) = (unsafe { callbacks.as_ref() }) else { return false };
     let Some(module_table) = callbacks.module_table.filter(|_| callbacks.size >= size_of::<Callbacks>()) else {
         return false;
@@ -103,7 +103,7 @@ pub struct Attributes {
 const DEEPEST: usize = 1 << 16;
 
 thread_local! {
-    /// The nested ranges that are open on this thread: their domains, and whether their beginnings were kept.
+    /// The open nested ranges of this thread: their domains, and whether their starts were recorded.
     static OPEN: RefCell<Vec<(usize, bool)>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -153,7 +153,7 @@ fn is_lap(state: &State, message: &Message) -> bool {
         Message::None => false,
         Message::Text(text) => laps.matches(text),
         Message::Handle(handle) => {
-            let texts = state.ranges.texts.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            let texts = locked(&state.ranges.texts);
             laps.matches(texts.at(*handle))
         }
     };
@@ -257,112 +257,62 @@ unsafe fn bytes<'a>(text: *const c_char) -> &'a [u8] {
     if text.is_null() { b"" } else { unsafe { CStr::from_ptr(text) }.to_bytes() }
 }
 
-fn with_texts(work: impl FnOnce(&mut crate::ranges::Texts)) {
+fn with_texts<T: Default>(work: impl FnOnce(&mut crate::ranges::Texts) -> T) -> T {
+    let mut done = T::default();
     guarded(|| {
         if let Some(state) = state::in_process() {
-            let mut texts = state.ranges.texts.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            work(&mut texts);
+            done = work(&mut locked(&state.ranges.texts));
         }
     });
+    done
 }
 
-fn next_number() -> u64 {
-    state::in_process().map_or(0, |state| state.ranges.next_number())
-}
-
-// What NVTX calls. Every pointer is the program's own and valid as NVTX demands; every function is guarded.
-
-unsafe extern "C" fn mark_ex(attributes: *const Attributes) {
-    // SAFETY: as above, here and below.
-    unsafe { add_with(RangeAction::Mark, attributes, 0) };
-}
-
-unsafe extern "C" fn mark_a(message: *const c_char) {
-    add(RangeAction::Mark, unsafe { text(message) }, 0);
-}
-
-unsafe extern "C" fn range_start_ex(attributes: *const Attributes) -> u64 {
-    let number = next_number();
-    unsafe { add_with(RangeAction::Start(number), attributes, 0) };
+/// Starts a range and returns its number.
+fn start(begin: impl FnOnce(RangeAction)) -> u64 {
+    let number = state::in_process().map_or(0, |state| state.ranges.next_number());
+    begin(RangeAction::Start(number));
     number
 }
 
-unsafe extern "C" fn range_start_a(message: *const c_char) -> u64 {
-    let number = next_number();
-    add(RangeAction::Start(number), unsafe { text(message) }, 0);
-    number
+/// Declares functions that NVTX calls. Every pointer is the program's own and valid as NVTX demands; the functions that
+/// the bodies call are guarded. The depth of nesting, which a push and a pop return, is not counted.
+macro_rules! called_by_nvtx {
+    ($($name:ident($($argument:ident: $type:ty),*) $(-> $output:ty)? { $($body:tt)* })*) => {
+        $(#[allow(unused_unsafe, reason = "some bodies pass no pointer on")]
+        unsafe extern "C" fn $name($($argument: $type),*) $(-> $output)? {
+            // SAFETY: as above.
+            unsafe { $($body)* }
+        })*
+    };
 }
 
-extern "C" fn range_end(number: u64) {
-    add(RangeAction::End(number), Message::None, 0);
+called_by_nvtx! {
+    mark_ex(attributes: *const Attributes) { add_with(RangeAction::Mark, attributes, 0) }
+    mark_a(message: *const c_char) { add(RangeAction::Mark, text(message), 0) }
+    range_start_ex(attributes: *const Attributes) -> u64 { start(|start| add_with(start, attributes, 0)) }
+    range_start_a(message: *const c_char) -> u64 { start(|start| add(start, text(message), 0)) }
+    range_end(number: u64) { add(RangeAction::End(number), Message::None, 0) }
+    range_push_ex(attributes: *const Attributes) -> c_int { add_with(RangeAction::Push, attributes, 0); 0 }
+    range_push_a(message: *const c_char) -> c_int { add(RangeAction::Push, text(message), 0); 0 }
+    range_push_w(message: *const u32) -> c_int { add(RangeAction::Push, wide(message), 0); 0 }
+    range_pop() -> c_int { add(RangeAction::Pop, Message::None, 0); 0 }
+    name_category_a(category: u32, name: *const c_char) {
+        with_texts(|texts| texts.name_category(0, category, bytes(name)));
+    }
+    name_os_thread_a(thread: u32, name: *const c_char) { with_texts(|texts| texts.name_thread(thread, bytes(name))); }
+    domain_mark_ex(domain: usize, attributes: *const Attributes) { add_with(RangeAction::Mark, attributes, domain) }
+    domain_range_start_ex(domain: usize, attributes: *const Attributes) -> u64 {
+        start(|start| add_with(start, attributes, domain))
+    }
+    domain_range_end(domain: usize, number: u64) { add(RangeAction::End(number), Message::None, domain) }
+    domain_range_push_ex(domain: usize, attributes: *const Attributes) -> c_int {
+        add_with(RangeAction::Push, attributes, domain); 0
+    }
+    domain_range_pop(domain: usize) -> c_int { add(RangeAction::Pop, Message::None, domain); 0 }
+    domain_name_category_a(domain: usize, category: u32, name: *const c_char) {
+        with_texts(|texts| texts.name_category(domain, category, bytes(name)));
+    }
+    domain_register_string_a(_domain: usize, name: *const c_char) -> usize { with_texts(|texts| texts.add(bytes(name))) }
+    domain_create_a(name: *const c_char) -> usize { with_texts(|texts| texts.add(bytes(name))) }
+    domain_destroy(_domain: usize) {}
 }
-
-unsafe extern "C" fn range_push_ex(attributes: *const Attributes) -> c_int {
-    unsafe { add_with(RangeAction::Push, attributes, 0) };
-    0
-}
-
-unsafe extern "C" fn range_push_a(message: *const c_char) -> c_int {
-    add(RangeAction::Push, unsafe { text(message) }, 0);
-    0
-}
-
-unsafe extern "C" fn range_push_w(message: *const u32) -> c_int {
-    add(RangeAction::Push, unsafe { wide(message) }, 0);
-    0
-}
-
-extern "C" fn range_pop() -> c_int {
-    add(RangeAction::Pop, Message::None, 0);
-    0
-}
-
-unsafe extern "C" fn name_category_a(category: u32, name: *const c_char) {
-    with_texts(|texts| texts.name_category(0, category, unsafe { bytes(name) }));
-}
-
-unsafe extern "C" fn name_os_thread_a(thread: u32, name: *const c_char) {
-    with_texts(|texts| texts.name_thread(thread, unsafe { bytes(name) }));
-}
-
-unsafe extern "C" fn domain_mark_ex(domain: usize, attributes: *const Attributes) {
-    unsafe { add_with(RangeAction::Mark, attributes, domain) };
-}
-
-unsafe extern "C" fn domain_range_start_ex(domain: usize, attributes: *const Attributes) -> u64 {
-    let number = next_number();
-    unsafe { add_with(RangeAction::Start(number), attributes, domain) };
-    number
-}
-
-extern "C" fn domain_range_end(domain: usize, number: u64) {
-    add(RangeAction::End(number), Message::None, domain);
-}
-
-unsafe extern "C" fn domain_range_push_ex(domain: usize, attributes: *const Attributes) -> c_int {
-    unsafe { add_with(RangeAction::Push, attributes, domain) };
-    0
-}
-
-extern "C" fn domain_range_pop(domain: usize) -> c_int {
-    add(RangeAction::Pop, Message::None, domain);
-    0
-}
-
-unsafe extern "C" fn domain_name_category_a(domain: usize, category: u32, name: *const c_char) {
-    with_texts(|texts| texts.name_category(domain, category, unsafe { bytes(name) }));
-}
-
-unsafe extern "C" fn domain_register_string_a(_domain: usize, name: *const c_char) -> usize {
-    let mut handle = 0;
-    with_texts(|texts| handle = texts.add(unsafe { bytes(name) }));
-    handle
-}
-
-unsafe extern "C" fn domain_create_a(name: *const c_char) -> usize {
-    let mut handle = 0;
-    with_texts(|texts| handle = texts.add(unsafe { bytes(name) }));
-    handle
-}
-
-extern "C" fn domain_destroy(_domain: usize) {}

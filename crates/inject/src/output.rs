@@ -77,7 +77,7 @@ impl Output {
         self.devices.push(device);
     }
 
-    /// Adds a change of what is recorded.
+    /// Adds a change of the recording state.
     pub fn state(&mut self, since: u64, state: State) {
         self.state = Some((since, state));
         self.encoder.state(since, state);

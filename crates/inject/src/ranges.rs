@@ -5,15 +5,17 @@
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use laptime_capture::part::{Call, Kind, Payload, Range, RangeAction};
 use laptime_capture::{cupti, monotonic_nanos};
 
-use crate::{output::Output, state::State};
+use crate::{locked, output::Output, state::State};
 
 /// Bytes of ranges that wait to be written, in all threads together. What comes beyond is counted as dropped.
 const MOST_BYTES: usize = 16 << 20;
+/// Bytes of a call among those.
+const CALL_BYTES: usize = size_of::<(cupti::Call, &str)>();
 /// Longer messages are cut.
 const LONGEST_MESSAGE: usize = 1024;
 
@@ -101,7 +103,7 @@ pub fn cut(text: &[u8]) -> &[u8] {
 impl Ranges {
     /// Those of a forked child, which uses handles and numbers of its parent.
     pub fn inheriting(parent: &Self) -> Self {
-        // Another thread may have held the lock during the fork: it stays taken for ever.
+        // If another thread held the lock during the fork, it is never released.
         let texts = parent.texts.try_lock().map(|texts| Texts { thread_names: Vec::new(), ..texts.clone() });
         Self {
             texts: Mutex::new(texts.unwrap_or_default()),
@@ -117,49 +119,43 @@ impl Ranges {
 
     /// The start of a range is kept.
     pub fn remember(&self, number: u64) -> bool {
-        self.started.lock().unwrap_or_else(PoisonError::into_inner).insert(number)
+        locked(&self.started).insert(number)
     }
 
     /// A range ends; says whether its start was kept.
     pub fn forget(&self, number: u64) -> bool {
-        self.started.lock().unwrap_or_else(PoisonError::into_inner).remove(&number)
+        locked(&self.started).remove(&number)
     }
 
     /// Buffers a range of this thread until it is written.
     pub fn add(state: &'static State, marked: Marked) {
-        let ranges = &state.ranges;
-        let size = size_of::<Marked>() + if let Message::Text(text) = &marked.message { text.len() } else { 0 };
-        if ranges.bytes.fetch_add(size, Ordering::Relaxed) + size > MOST_BYTES {
-            ranges.bytes.fetch_sub(size, Ordering::Relaxed);
-            ranges.dropped.fetch_add(1, Ordering::Relaxed);
-            return;
-        }
-        let is_kept = ranges.with_own(state, |own| {
-            own.events.lock().unwrap_or_else(PoisonError::into_inner).push(marked);
-        });
+        let size = marked.bytes();
+        let is_kept = state.ranges.with_own(state, size, |own| locked(&own.events).push(marked));
         if !is_kept {
-            ranges.bytes.fetch_sub(size, Ordering::Relaxed);
-            ranges.dropped.fetch_add(1, Ordering::Relaxed);
+            state.ranges.dropped.fetch_add(1, Ordering::Relaxed);
         }
     }
 
     /// Buffers a call seen by a callback until it is written.
     pub fn add_call(state: &'static State, call: &cupti::Call, name: &'static str) {
-        let ranges = &state.ranges;
-        let size = size_of::<(cupti::Call, &str)>();
-        let has_room = ranges.bytes.fetch_add(size, Ordering::Relaxed) + size <= MOST_BYTES;
-        let is_kept = has_room
-            && ranges.with_own(state, |own| {
-                own.calls.lock().unwrap_or_else(PoisonError::into_inner).push((call.clone(), name));
-            });
+        let is_kept = state.ranges.with_own(state, CALL_BYTES, |own| locked(&own.calls).push((call.clone(), name)));
         if !is_kept {
-            ranges.bytes.fetch_sub(size, Ordering::Relaxed);
-            ranges.dropped_calls.fetch_add(1, Ordering::Relaxed);
+            state.ranges.dropped_calls.fetch_add(1, Ordering::Relaxed);
         }
     }
 
+    /// Calls a function with the buffer of this thread if there is space for `size` more bytes; returns whether it did.
+    fn with_own(&self, state: &'static State, size: usize, work: impl FnOnce(&Waiting)) -> bool {
+        let has_space = self.bytes.fetch_add(size, Ordering::Relaxed) + size <= MOST_BYTES;
+        let is_kept = has_space && self.with_buffer(state, work);
+        if !is_kept {
+            self.bytes.fetch_sub(size, Ordering::Relaxed);
+        }
+        is_kept
+    }
+
     /// Runs a function on the buffer of this thread; returns whether it has one.
-    fn with_own(&self, state: &'static State, work: impl FnOnce(&Waiting)) -> bool {
+    fn with_buffer(&self, state: &'static State, work: impl FnOnce(&Waiting)) -> bool {
         let key = std::ptr::from_ref(state) as usize;
         let done = OWN.try_with(|own| {
             let Ok(mut own) = own.try_borrow_mut() else { return false };
@@ -178,34 +174,33 @@ impl Ranges {
         // SAFETY: the call takes no arguments.
         let thread = unsafe { libc::gettid() } as u32;
         let waiting = Arc::new(Waiting { thread, events: Mutex::default(), calls: Mutex::default() });
-        self.threads.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&waiting));
+        locked(&self.threads).push(Arc::clone(&waiting));
         waiting
     }
 
     /// Moves everything that is buffered into the block.
     pub fn drain(&self, output: &mut Output) {
-        let mut texts = self.texts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut texts = locked(&self.texts);
         for (thread, name) in std::mem::take(&mut texts.thread_names) {
             output.encoder.thread_name(thread, &name);
         }
         let threads: Vec<Arc<Waiting>> = {
-            let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut threads = locked(&self.threads);
             let all = threads.clone();
             // The buffer of a thread that ended has two handles left: in the list and in `all`.
             threads.retain(|waiting| Arc::strong_count(waiting) > 2);
             all
         };
         for waiting in threads {
-            let events = std::mem::take(&mut *waiting.events.lock().unwrap_or_else(PoisonError::into_inner));
+            let events = std::mem::take(&mut *locked(&waiting.events));
             for marked in events {
-                let text = if let Message::Text(text) = &marked.message { text.len() } else { 0 };
-                self.bytes.fetch_sub(size_of::<Marked>() + text, Ordering::Relaxed);
+                self.bytes.fetch_sub(marked.bytes(), Ordering::Relaxed);
                 self.put(waiting.thread, &marked, &texts, output);
                 output.write_if_large();
             }
-            let calls = std::mem::take(&mut *waiting.calls.lock().unwrap_or_else(PoisonError::into_inner));
+            let calls = std::mem::take(&mut *locked(&waiting.calls));
             for (call, name) in calls {
-                self.bytes.fetch_sub(size_of::<(cupti::Call, &str)>(), Ordering::Relaxed);
+                self.bytes.fetch_sub(CALL_BYTES, Ordering::Relaxed);
                 let name = output.encoder.name(name.as_bytes());
                 let cupti::Call { is_driver, start_nanos, end_nanos, thread, correlation, .. } = call;
                 output.encoder.call(&Call { is_driver, name, start_nanos, end_nanos, thread, correlation });
@@ -243,6 +238,10 @@ impl Ranges {
 }
 
 impl Marked {
+    fn bytes(&self) -> usize {
+        size_of::<Self>() + if let Message::Text(text) = &self.message { text.len() } else { 0 }
+    }
+
     /// Something that happens now.
     pub fn now(action: RangeAction, message: Message, domain: usize) -> Self {
         Self { host_nanos: monotonic_nanos(), action, message, domain, category: 0, payload: None }

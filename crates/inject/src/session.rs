@@ -1,9 +1,9 @@
-//! CUPTI in this process: what is switched on, and what comes back.
+//! CUPTI in this process: switches records on and off, and receives them.
 
 use std::ffi::{CStr, c_char, c_void};
 use std::slice;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use laptime_capture::cupti::{self, Record, WorkKind, kind};
 use laptime_capture::functions::{CallbackData, Functions, Subscriber, is_driver};
@@ -11,9 +11,9 @@ use laptime_capture::part::{Anchor, Call, Kind, State as PartState};
 use laptime_capture::{control::RecordingMode, modes::Modes, monotonic_nanos};
 
 use crate::state::{self, State};
-use crate::{buffers::BUFFER_BYTES, devices, guarded, hooks, library, output::Output, ranges::Ranges, worker};
+use crate::{buffers::BUFFER_BYTES, devices, guarded, hooks, library, locked, output::Output, ranges::Ranges, worker};
 
-/// What the calls of interest are about, as the names of both runtime and driver have it.
+/// The recorded calls: prefixes of names without `cuda` or `cu`.
 const CALLS: [&str; 22] = [
     "Launch",
     "GraphLaunch",
@@ -38,7 +38,7 @@ const CALLS: [&str; 22] = [
     "LibraryLoad",
     "ThreadSynchronize",
 ];
-/// Calls whose names begin like those of interest, but which are not recorded.
+/// Calls with such a prefix that are not recorded.
 const NOT: [&str; 3] = ["MemcpyAttribute", "LaunchAttribute", "MemAllocPitchAttribute"];
 /// A call that programs hardly make. Single calls can only be switched on later if one was on before the context was
 /// made, and if the kind as a whole was never switched off.
@@ -55,7 +55,7 @@ const LASTING: [u32; 4] = [kind::COPY, kind::PEER_COPY, kind::FILL, kind::WAIT];
 #[derive(Debug)]
 pub struct Session {
     pub functions: Functions,
-    /// What is on, as it was last applied.
+    /// The mode that was last applied.
     applied: Mutex<RecordingMode>,
     modes: Modes,
     calls: Vec<CallOfInterest>,
@@ -67,7 +67,7 @@ pub struct Session {
     has_all_calls: AtomicBool,
     /// The highest correlation of the calls that were recorded.
     last_call: AtomicU32,
-    /// Work that such a call launched was recorded since this was last asked.
+    /// Work launched by a recorded call arrived since the last query.
     has_launched_work: AtomicBool,
     whole_graphs: bool,
     memory: bool,
@@ -182,7 +182,7 @@ impl Session {
 
     /// Enables the requested records and disables the others.
     pub fn apply(&self, state: &State, mode: RecordingMode) {
-        let mut applied = self.applied.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut applied = locked(&self.applied);
         if *applied == mode || state.is_taken_over.load(Ordering::Acquire) {
             return;
         }
@@ -230,7 +230,7 @@ impl Session {
             }
             return;
         }
-        let mut callbacks = self.callbacks.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut callbacks = locked(&self.callbacks);
         if is_on && callbacks.is_none() {
             *callbacks = self.functions.subscribe(around_call);
         }
@@ -252,19 +252,17 @@ impl Session {
 
     /// Whether calls are recorded, by any way.
     fn has_calls(&self) -> bool {
-        self.switches_calls
-            || self.callbacks.lock().unwrap_or_else(PoisonError::into_inner).is_some()
-            || self.has_all_calls.load(Ordering::Acquire)
+        self.switches_calls || locked(&self.callbacks).is_some() || self.has_all_calls.load(Ordering::Acquire)
     }
 
     /// Ends the subscription; calls are no longer recorded.
     pub fn end_callbacks(&self) {
-        if let Some(subscriber) = self.callbacks.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        if let Some(subscriber) = locked(&self.callbacks).take() {
             self.functions.unsubscribe(subscriber);
         }
     }
 
-    /// Whether work of recorded calls came back since this was last asked.
+    /// Whether work of recorded calls arrived since the last query.
     pub fn had_launched_work(&self) -> bool {
         self.has_launched_work.swap(false, Ordering::Relaxed)
     }
@@ -279,7 +277,7 @@ impl Session {
 
     /// Another profiler takes over CUPTI: releases everything and stops recording.
     pub fn release_cupti(&self, state: &State) {
-        let mut applied = self.applied.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut applied = locked(&self.applied);
         if state.is_taken_over.swap(true, Ordering::AcqRel) {
             return;
         }

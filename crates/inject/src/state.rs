@@ -2,12 +2,12 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
-use std::sync::{Mutex, MutexGuard, Once, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, Once, OnceLock};
 use std::{env, process, ptr};
 
 use laptime_capture::{CONTROL_FILE, FOLDER_VARIABLE, control::Control, monotonic_nanos};
 
-use crate::{buffers::Pool, guarded, laps::Laps, output::Output, ranges::Ranges, session::Session, worker};
+use crate::{buffers::Pool, guarded, laps::Laps, locked, output::Output, ranges::Ranges, session::Session, worker};
 
 /// The state of this process; null before the start and in a forked child.
 static STATE: AtomicPtr<State> = AtomicPtr::new(ptr::null_mut());
@@ -53,7 +53,7 @@ pub struct State {
 impl State {
     /// The part files. Never held while CUPTI is called: it calls back and asks for them.
     pub fn output(&self) -> MutexGuard<'_, Output> {
-        self.output.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.output)
     }
 
     /// Reports on the control page how much was recorded.
@@ -62,7 +62,7 @@ impl State {
         self.control.add_recorded(kernels, beats);
     }
 
-    /// The part files, unless somebody else has them.
+    /// The part files, unless another thread holds the lock.
     pub fn try_output(&self) -> Option<MutexGuard<'_, Output>> {
         match self.output.try_lock() {
             Ok(output) => Some(output),
@@ -93,7 +93,7 @@ pub fn get_or_start() -> Option<&'static State> {
     if let Some(state) = current() {
         return Some(state);
     }
-    // In a forked child this lock may be held for ever; the child then records nothing.
+    // In a forked child this lock may never be released; the child then records nothing.
     let _starting = (0..100).find_map(|_| {
         STARTING.try_lock().ok().or_else(|| {
             std::thread::sleep(std::time::Duration::from_millis(1));

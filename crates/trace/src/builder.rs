@@ -141,24 +141,32 @@ impl TraceBuilder {
 
     /// Adds the track of a thread.
     pub fn thread(&mut self, process: i64, number: i64, name: &str) -> TrackId {
-        self.named_track(process, TrackKind::Thread, name, Some(number))
+        self.named_track(process, TrackKind::Thread, name, Some(number), None)
     }
 
     /// Adds the track of a device stream.
     pub fn stream(&mut self, process: i64, number: i64, name: &str) -> TrackId {
-        self.named_track(process, TrackKind::Stream, name, Some(number))
+        self.named_track(process, TrackKind::Stream, name, Some(number), None)
     }
 
     /// Adds the track of a curve.
     pub fn counter(&mut self, process: i64, name: &str, unit: &str) -> TrackId {
-        let track = self.named_track(process, TrackKind::Counter, name, None);
+        let track = self.named_track(process, TrackKind::Counter, name, None, None);
         self.tracks[track.index()].unit = self.names.id(unit);
         track
     }
 
-    fn named_track(&mut self, process: i64, kind: TrackKind, name: &str, number: Option<i64>) -> TrackId {
+    /// Adds the track of a thread or stream with this `number`, or one of any other kind.
+    pub fn named_track(
+        &mut self,
+        process: i64,
+        kind: TrackKind,
+        name: &str,
+        number: Option<i64>,
+        device: Option<i64>,
+    ) -> TrackId {
         let (process, name) = (self.process(process), self.names.id(name));
-        self.track(Track { process, kind, name, number, device: None, unit: NameId::EMPTY })
+        self.track(Track { process, kind, name, number, device, unit: NameId::EMPTY })
     }
 
     /// Adds a span.
@@ -257,7 +265,7 @@ impl TraceBuilder {
         self.fields.replace(block, &mut self.scratch)
     }
 
-    /// The string behind a name.
+    /// The text of a name.
     pub(crate) fn text(&self, name: NameId) -> &str {
         self.names.name(name)
     }

@@ -26,7 +26,7 @@ macro_rules! whole_numbers {
 
 whole_numbers!(u8, u32, u64, usize);
 
-/// A column of a table: one, two, four or eight bytes per row, whatever the largest value needs. Thirty million tiny
+/// A column of a table: one, two, four or eight bytes per row, as the largest value needs. Thirty million tiny
 /// spans of one thread need neither tracks nor flags, and one byte each for a few names.
 #[derive(Debug, Clone)]
 pub struct Column<T> {
@@ -231,7 +231,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_column_is_a_list_whatever_its_values(
+        fn a_column_is_a_list_of_any_values(
             values in prop::collection::vec(number(), 0..20),
             changes in prop::collection::vec((0_usize..20, number()), 0..10),
         ) {

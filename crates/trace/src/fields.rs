@@ -57,6 +57,9 @@ impl Default for FieldBlocks {
 impl FieldBlocks {
     /// Adds a block. If a name occurs twice, the later value replaces the earlier one.
     pub fn add(&mut self, fields: &mut Vec<(NameId, StoredValue)>) -> FieldBlock {
+        if fields.is_empty() {
+            return FieldBlock::NONE;
+        }
         keep_last_values(fields);
         self.add_distinct(fields.iter().copied())
     }
@@ -81,7 +84,7 @@ impl FieldBlocks {
     pub fn fields(&self, block: FieldBlock) -> StoredFields<'_> {
         let from = usize::try_from(block.0).unwrap_or(usize::MAX);
         let mut bytes = self.0.get(from..).unwrap_or(&[]);
-        let left = take(&mut bytes).unwrap_or(0) as usize;
+        let left = take_varint(&mut bytes).unwrap_or(0) as usize;
         StoredFields { bytes, left }
     }
 
@@ -89,7 +92,7 @@ impl FieldBlocks {
     pub fn for_each<E>(&self, mut each: impl FnMut(&mut StoredFields<'_>) -> Result<(), E>) -> Result<(), E> {
         let mut bytes = &self.0[1..];
         while !bytes.is_empty() {
-            let left = take(&mut bytes).unwrap_or(0) as usize;
+            let left = take_varint(&mut bytes).unwrap_or(0) as usize;
             let mut fields = StoredFields { bytes, left };
             each(&mut fields)?;
             bytes = fields.bytes;
@@ -209,14 +212,14 @@ fn put_field(bytes: &mut [u8], at: usize, name: NameId, value: StoredValue) -> u
 }
 
 fn take_field(bytes: &mut &[u8]) -> Option<(NameId, StoredValue)> {
-    let head = take(bytes)?;
+    let head = take_varint(bytes)?;
     let name = NameId(u32::try_from(head >> 3).ok()?);
     let value = match head & 7 {
         kind::INT => {
-            let value = take(bytes)?;
+            let value = take_varint(bytes)?;
             StoredValue::Int((value >> 1) as i64 ^ -((value & 1) as i64))
         }
-        kind::UINT => StoredValue::Uint(take(bytes)?),
+        kind::UINT => StoredValue::Uint(take_varint(bytes)?),
         kind::FLOAT => {
             let (bits, rest) = bytes.split_first_chunk()?;
             *bytes = rest;
@@ -224,7 +227,7 @@ fn take_field(bytes: &mut &[u8]) -> Option<(NameId, StoredValue)> {
         }
         kind::FALSE => StoredValue::Bool(false),
         kind::TRUE => StoredValue::Bool(true),
-        kind::STR => StoredValue::Str(NameId(u32::try_from(take(bytes)?).ok()?)),
+        kind::STR => StoredValue::Str(NameId(u32::try_from(take_varint(bytes)?).ok()?)),
         _ => return None,
     };
     Some((name, value))
@@ -242,12 +245,23 @@ fn put(bytes: &mut [u8], mut at: usize, mut number: u64) -> usize {
     at + 1
 }
 
-#[inline]
-fn take(bytes: &mut &[u8]) -> Option<u64> {
-    if let Some((&byte, rest)) = bytes.split_first().filter(|(byte, _)| **byte < 0x80) {
-        *bytes = rest;
-        return Some(byte.into());
+/// Removes a number from the front; none if it does not end. Most have one or two bytes.
+#[inline(always)]
+pub(crate) fn take_varint(bytes: &mut &[u8]) -> Option<u64> {
+    match **bytes {
+        [byte, ref rest @ ..] if byte < 0x80 => {
+            *bytes = rest;
+            Some(byte.into())
+        }
+        [low, high, ref rest @ ..] if high < 0x80 => {
+            *bytes = rest;
+            Some(u64::from(low & 0x7f) | u64::from(high) << 7)
+        }
+        _ => take_long_varint(bytes),
     }
+}
+
+fn take_long_varint(bytes: &mut &[u8]) -> Option<u64> {
     let mut number = 0;
     for (at, &byte) in bytes.iter().enumerate().take(10) {
         number |= u64::from(byte & 0x7f).checked_shl(7 * at as u32)?;
@@ -371,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_that_is_not_all_there_is_reported() {
+    fn a_truncated_block_has_no_fields() {
         let mut blocks = FieldBlocks::default();
         let block = blocks.add(&mut vec![(NameId(3), StoredValue::Float(0.5))]);
         blocks.0.pop();

@@ -7,7 +7,7 @@ mod insert;
 
 use std::sync::Arc;
 
-/// What a device did while it was listened to.
+/// The activity of a device during a recording.
 ///
 /// All times are nanoseconds on the host's monotonic clock, as returned by [`laptime_probe::monotonic_nanos`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_synchronisation_is_no_work() {
+    fn a_synchronisation_is_not_work() {
         let mut records = records(&[(0, 10)]);
         records.work[0].kind = WorkKind::Sync { name: "Stream Sync".to_owned() };
         assert_eq!(records.busy_ns(&[stretch((0, 10))]), [0]);

@@ -1,4 +1,4 @@
-//! Nests the spans of one track, and puts overlapping spans on separate lanes.
+//! Nests the spans of one track, with overlapping spans on separate lanes.
 
 use std::{collections::BTreeSet, ops::Range};
 
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hundred_thousand_overlapping_spans_take_no_quadratic_time() {
+    fn a_hundred_thousand_overlapping_spans_do_not_take_quadratic_time() {
         let overlapping: Vec<_> = (0..100_000_u64).map(|i| (i, i + 200_000)).collect();
         let places = placed(&overlapping);
         assert_eq!(places.iter().map(|(lane, _)| lane).max(), Some(&99_999));

@@ -13,7 +13,7 @@ use laptime_probe::{
     events,
 };
 
-use self::timeline::{Opening, Timeline};
+use self::timeline::{FlowEnd, Opening, Timeline};
 use self::{device::DeviceLane, host_lane::HostLane, thread::Thread};
 use crate::format::pftrace::{Sequence, TrackPlace, TrackText, Writer};
 use crate::time::{Nanos, Origin};
@@ -187,7 +187,7 @@ impl<W: Write> LiveWriter<W> {
             lane.begin(stamp, time, opening.clone(), flow);
         }
         thread.around.push((site, lap));
-        thread.timeline.enter(time, opening, flow, &mut self.writer)
+        thread.timeline.enter(time, opening, flow.map(FlowEnd::Out), &mut self.writer)
     }
 
     fn exit(

@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_json_says_nothing() {
+    fn invalid_json_has_no_entries() {
         let mut metadata = Metadata::default();
         metadata.set(DISTRIBUTED, "{");
         metadata.set(DEVICES, "{}");

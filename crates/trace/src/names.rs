@@ -101,8 +101,7 @@ impl Names {
 
     /// The id of a name, if it was added.
     pub fn known(&self, name: &str) -> Option<NameId> {
-        let found = self.by_name.find(self.hash(name), |&id| slice(&self.text, &self.ends, id) == name);
-        found.map(|&id| NameId(id))
+        self.find(name.as_bytes()).0
     }
 
     /// The name of an id; empty for an id of another table.

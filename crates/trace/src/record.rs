@@ -162,7 +162,7 @@ impl Drop for Recording {
         if let Some(Err(error)) = self.end() {
             let causes = std::iter::successors(Some(&error as &dyn std::error::Error), |error| error.source());
             let causes: Vec<String> = causes.map(ToString::to_string).collect();
-            #[allow(clippy::print_stderr, reason = "a trace must not be lost without a word")]
+            #[allow(clippy::print_stderr, reason = "a lost trace must be reported")]
             {
                 eprintln!("warning: the recording is incomplete: {}", causes.join(": "));
             }
@@ -203,7 +203,7 @@ impl Control {
     }
 }
 
-/// Notes that the writer thread has ended, in whatever way.
+/// Notes that the writer thread has ended, normally or by a panic.
 struct NoteEnd(Arc<Control>);
 
 impl Drop for NoteEnd {

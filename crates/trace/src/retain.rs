@@ -37,7 +37,7 @@ impl Trace {
         (found.len() > 1 && self.metadata.rank().is_none()).then_some(found)
     }
 
-    /// The trace of one rank: its processes, and what they recorded.
+    /// The trace of one rank: its processes and their events.
     pub fn of_rank(self, rank: u64, processes: &[ProcessId]) -> Result<Self, InvalidTrace> {
         let is_kept = |track: TrackId| processes.contains(&self.track(track).process);
         let kept = |tracks: &Column<TrackId>| -> Vec<bool> { tracks.iter().map(is_kept).collect() };

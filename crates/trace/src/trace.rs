@@ -126,7 +126,7 @@ pub struct Trace {
     pub(crate) values: ValueColumns,
     pub(crate) flows: Vec<Flow>,
     pub(crate) fields: FieldBlocks,
-    /// The first and last time, once somebody asked.
+    /// The first and last time, computed on first use.
     pub(crate) bounds: OnceLock<Option<(Nanos, Nanos)>>,
     /// The origin of all times.
     pub origin: Origin,
@@ -238,7 +238,7 @@ impl Trace {
         &self.processes[id.index()]
     }
 
-    /// The string behind a name.
+    /// The text of a name.
     #[inline]
     pub fn name(&self, id: NameId) -> &str {
         self.names.name(id)
@@ -300,7 +300,7 @@ impl Trace {
         Nanos(self.spans.start[id.index()])
     }
 
-    /// The starts of all spans in nanoseconds, as they lie in memory.
+    /// The starts of all spans in nanoseconds.
     pub fn span_starts(&self) -> &[u64] {
         &self.spans.start
     }

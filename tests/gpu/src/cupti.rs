@@ -2,7 +2,7 @@
 
 use std::{collections::HashSet, sync::Arc, time::Instant};
 
-use laptime_cuda::cupti::{self, Direction, MemoryKind, Record, Recorded, Session, WaitKind, Work, WorkKind};
+use laptime_cuda::cupti::{self, MemoryKind, Record, Recorded, Session, WaitKind, Work, WorkKind};
 use laptime_cuda::{CudaError, EventClock, Graph, Stream};
 use laptime_probe::{Anchor, DeviceClock, TickMap};
 
@@ -82,12 +82,7 @@ pub fn records(bench: &Bench) -> Answer {
         _ => None,
     });
     let copies: Vec<&Work> = copies.collect();
-    let expected = WorkKind::Copy {
-        direction: Direction::HostToDevice,
-        from: MemoryKind::Pinned,
-        to: MemoryKind::Device,
-        bytes: BYTES as u64,
-    };
+    let expected = WorkKind::Copy { from: MemoryKind::Pinned, to: MemoryKind::Device, bytes: BYTES as u64 };
     expect(copies.len() == 1 && copies[0].kind == expected, || format!("{copies:?}"))?;
     expect(tied(8).contains(&copies[0].correlation), || "the copy is not tied to its stage".to_owned())?;
     let has = |wanted: &dyn Fn(&Record) -> bool| recorded.records.iter().any(wanted);

@@ -4,10 +4,9 @@ use std::sync::Arc;
 
 use super::{
     Anchor, BLOCK_MARK, Call, Device, Event, HEADER_BYTES, Kind, LONGEST_BLOCK, Payload, Range, RangeAction, State,
-    checksum, tag,
-    write::{DIRECTIONS, Last, MEMORIES, WAITS},
+    checksum, tag, write::Last,
 };
-use crate::cupti::{GraphNode, Memory, MemoryKind, Wait, Work, WorkKind};
+use crate::cupti::{GraphNode, Memory, MemoryKind, Wait, WaitKind, Work, WorkKind};
 use crate::varint::{Bytes, unzigzag};
 
 /// The contents of a part.
@@ -17,7 +16,7 @@ pub struct Part {
     pub names: Vec<Arc<str>>,
     /// In the order they were written.
     pub events: Vec<Event>,
-    /// Bytes at the end that are no whole block: the process was stopped while it wrote, or the file is damaged.
+    /// The length of an incomplete block at the end: the process was killed while writing, or the file is damaged.
     pub cut_bytes: usize,
 }
 
@@ -125,12 +124,9 @@ impl Reader {
         };
         let kind = match tag {
             tag::KERNEL | tag::GRAPH_KERNEL => self.kernel(from)?,
-            tag::COPY | tag::GRAPH_COPY => WorkKind::Copy {
-                direction: *DIRECTIONS.get(usize::from(from.byte()?))?,
-                from: memory_kind(from)?,
-                to: memory_kind(from)?,
-                bytes: from.number()?,
-            },
+            tag::COPY | tag::GRAPH_COPY => {
+                WorkKind::Copy { from: memory_kind(from)?, to: memory_kind(from)?, bytes: from.number()? }
+            }
             tag::FILL | tag::GRAPH_FILL => WorkKind::Fill { memory: memory_kind(from)?, bytes: from.number()? },
             _ => WorkKind::Graph,
         };
@@ -147,7 +143,7 @@ impl Reader {
     }
 
     fn wait(&mut self, from: &mut Bytes<'_>) -> Option<Wait> {
-        let kind = *WAITS.get(usize::from(from.byte()?))?;
+        let kind = *WaitKind::ALL.get(usize::from(from.byte()?))?;
         let start_nanos = moved(from, &mut self.last.work)?;
         let end_nanos = start_nanos.checked_add(from.number()?)?;
         let stream = from.number()?.checked_sub(1).map(u32::try_from).transpose().ok()?;
@@ -213,7 +209,7 @@ fn moved(from: &mut Bytes<'_>, last: &mut u64) -> Option<u64> {
 }
 
 fn memory_kind(from: &mut Bytes<'_>) -> Option<MemoryKind> {
-    MEMORIES.get(usize::from(from.byte()?)).copied()
+    MemoryKind::ALL.get(usize::from(from.byte()?)).copied()
 }
 
 fn shape(from: &mut Bytes<'_>) -> Option<WorkKind<u32>> {

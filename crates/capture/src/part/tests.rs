@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::cupti::{Direction, GraphNode, MemoryKind, WaitKind, WorkKind};
+use crate::cupti::{GraphNode, MemoryKind, WaitKind, WorkKind};
 
 fn kernel(name: u32, start: u64, correlation: u32) -> Work<u32> {
     let kind = WorkKind::Kernel { name, grid: [40, 1, 1], block: [128, 1, 1], registers: 32, shared_bytes: 1024 };
@@ -33,12 +33,7 @@ fn everything_that_is_written_is_read_again() {
     let (gemm, launch, step) = (encoder.name(b"gemm"), encoder.name(b"cudaLaunchKernel"), encoder.name(b"step"));
     assert_eq!((gemm, launch, encoder.name(b"gemm"), encoder.name(b"")), (1, 2, 1, 0));
     let graph = Some(GraphNode { graph: 3, node: 12 });
-    let copy = WorkKind::Copy {
-        direction: Direction::DeviceToHost,
-        from: MemoryKind::Device,
-        to: MemoryKind::Pinned,
-        bytes: 4096,
-    };
+    let copy = WorkKind::Copy { from: MemoryKind::Device, to: MemoryKind::Pinned, bytes: 4096 };
     let work = [
         kernel(gemm, 1_000_000, 50),
         Work { graph, ..kernel(gemm, 900_000, 40) },
@@ -127,7 +122,7 @@ fn blocks_follow_each_other_and_a_cut_one_is_left_out() {
 }
 
 #[test]
-fn what_could_not_be_written_is_counted_by_kind_and_the_next_part_stands_alone() {
+fn unwritten_records_are_counted_by_kind_and_the_next_part_is_complete() {
     let mut encoder = Encoder::default();
     let name = encoder.name(b"gemm");
     encoder.work(&kernel(name, 1_000, 1));

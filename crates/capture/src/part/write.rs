@@ -4,19 +4,22 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 
 use super::{Anchor, BLOCK_MARK, Call, Device, HEADER_BYTES, Kind, Payload, Range, RangeAction, State, checksum, tag};
-use crate::cupti::{Direction, GraphNode, Memory, MemoryKind, Wait, WaitKind, Work, WorkKind};
+use crate::cupti::{GraphNode, Memory, Wait, Work, WorkKind};
 use crate::varint::{put, zigzag};
 
 /// A launch's grid, block, registers and shared memory.
 type Shape = ([u32; 3], [u32; 3], u16, u64);
 
+/// Things that were defined, with their numbers.
+type Numbers<K> = HashMap<K, u32, BuildHasherDefault<Quick>>;
+
 /// Encodes events into blocks of a part.
 #[derive(Debug, Default)]
 pub struct Encoder {
-    names: HashMap<Box<[u8]>, u32, BuildHasherDefault<Quick>>,
-    shapes: HashMap<Shape, u32, BuildHasherDefault<Quick>>,
-    queues: HashMap<(u32, u32), u32, BuildHasherDefault<Quick>>,
-    threads: HashMap<u32, u32, BuildHasherDefault<Quick>>,
+    names: Numbers<Box<[u8]>>,
+    shapes: Numbers<Shape>,
+    queues: Numbers<(u32, u32)>,
+    threads: Numbers<u32>,
     block: Vec<u8>,
     last: Last,
     in_block: [u64; Kind::ALL.len()],
@@ -123,7 +126,7 @@ impl Encoder {
         put(anchor.window_nanos, &mut self.block);
     }
 
-    /// Adds a change of what is recorded.
+    /// Adds a change of the recording state.
     pub fn state(&mut self, host_nanos: u64, state: State) {
         self.begin(tag::STATE);
         put(host_nanos, &mut self.block);
@@ -164,16 +167,16 @@ impl Encoder {
                 put(name.into(), &mut self.block);
                 put(shape.into(), &mut self.block);
             }
-            WorkKind::Copy { direction, from, to, bytes } => {
+            WorkKind::Copy { from, to, bytes } => {
                 self.count(Kind::Copy);
                 self.work_start(tag::COPY, tag::GRAPH_COPY, queue, work);
-                self.block.extend([direction_number(direction), memory_number(from), memory_number(to)]);
+                self.block.extend([from as u8, to as u8]);
                 put(bytes, &mut self.block);
             }
             WorkKind::Fill { memory, bytes } => {
                 self.count(Kind::Fill);
                 self.work_start(tag::FILL, tag::GRAPH_FILL, queue, work);
-                self.block.push(memory_number(memory));
+                self.block.push(memory as u8);
                 put(bytes, &mut self.block);
             }
             WorkKind::Graph => {
@@ -199,7 +202,7 @@ impl Encoder {
     pub fn wait(&mut self, wait: &Wait) {
         self.count(Kind::Wait);
         self.begin(tag::WAIT);
-        self.block.push(wait_number(wait.kind));
+        self.block.push(wait.kind as u8);
         put(difference(wait.start_nanos, &mut self.last.work), &mut self.block);
         put(wait.end_nanos.saturating_sub(wait.start_nanos), &mut self.block);
         put(wait.stream.map_or(0, |stream| u64::from(stream) + 1), &mut self.block);
@@ -222,7 +225,7 @@ impl Encoder {
     pub fn memory(&mut self, memory: &Memory) {
         self.count(Kind::Memory);
         self.begin(tag::MEMORY);
-        self.block.extend([u8::from(memory.is_release), memory_number(memory.memory)]);
+        self.block.extend([u8::from(memory.is_release), memory.memory as u8]);
         put(memory.device.into(), &mut self.block);
         put(difference(memory.nanos, &mut self.last.work), &mut self.block);
         put(memory.bytes, &mut self.block);
@@ -273,11 +276,10 @@ impl Encoder {
     }
 
     fn shape(&mut self, shape: Shape) -> u32 {
-        if let Some(&number) = self.shapes.get(&shape) {
+        let (number, is_new) = number_in(&mut self.shapes, shape);
+        if !is_new {
             return number;
         }
-        let number = self.shapes.len() as u32;
-        self.shapes.insert(shape, number);
         self.begin(tag::SHAPE);
         let (grid, block, registers, shared) = shape;
         for part in grid.into_iter().chain(block) {
@@ -289,25 +291,21 @@ impl Encoder {
     }
 
     fn queue(&mut self, device: u32, stream: u32) -> u32 {
-        if let Some(&number) = self.queues.get(&(device, stream)) {
-            return number;
+        let (number, is_new) = number_in(&mut self.queues, (device, stream));
+        if is_new {
+            self.begin(tag::QUEUE);
+            put(device.into(), &mut self.block);
+            put(stream.into(), &mut self.block);
         }
-        let number = self.queues.len() as u32;
-        self.queues.insert((device, stream), number);
-        self.begin(tag::QUEUE);
-        put(device.into(), &mut self.block);
-        put(stream.into(), &mut self.block);
         number
     }
 
     fn thread(&mut self, thread: u32) -> u32 {
-        if let Some(&number) = self.threads.get(&thread) {
-            return number;
+        let (number, is_new) = number_in(&mut self.threads, thread);
+        if is_new {
+            self.begin(tag::THREAD);
+            put(thread.into(), &mut self.block);
         }
-        let number = self.threads.len() as u32;
-        self.threads.insert(thread, number);
-        self.begin(tag::THREAD);
-        put(thread.into(), &mut self.block);
         number
     }
 
@@ -325,7 +323,7 @@ impl Encoder {
     }
 }
 
-/// Begins a record; the first of a block comes after room for the header.
+/// Begins a record; the first of a block comes after space for the header.
 fn begin(block: &mut Vec<u8>, tag: u8) {
     if block.is_empty() {
         block.resize(HEADER_BYTES, 0);
@@ -339,37 +337,11 @@ fn difference(value: u64, last: &mut u64) -> u64 {
     zigzag(step)
 }
 
-pub(super) const MEMORIES: [MemoryKind; 6] = [
-    MemoryKind::Unknown,
-    MemoryKind::Pageable,
-    MemoryKind::Pinned,
-    MemoryKind::Device,
-    MemoryKind::Array,
-    MemoryKind::Managed,
-];
-
-pub(super) const DIRECTIONS: [Direction; 6] = [
-    Direction::Other,
-    Direction::HostToDevice,
-    Direction::DeviceToHost,
-    Direction::DeviceToDevice,
-    Direction::DeviceToPeer,
-    Direction::HostToHost,
-];
-
-pub(super) const WAITS: [WaitKind; 5] =
-    [WaitKind::Unknown, WaitKind::Event, WaitKind::StreamForEvent, WaitKind::Stream, WaitKind::Context];
-
-fn memory_number(kind: MemoryKind) -> u8 {
-    MEMORIES.iter().position(|&known| known == kind).unwrap_or(0) as u8
-}
-
-fn direction_number(direction: Direction) -> u8 {
-    DIRECTIONS.iter().position(|&known| known == direction).unwrap_or(0) as u8
-}
-
-fn wait_number(kind: WaitKind) -> u8 {
-    WAITS.iter().position(|&known| known == kind).unwrap_or(0) as u8
+/// The number of a key, and whether it is new.
+fn number_in<K: Eq + Hash>(known: &mut Numbers<K>, key: K) -> (u32, bool) {
+    let next = known.len() as u32;
+    let number = *known.entry(key).or_insert(next);
+    (number, number == next)
 }
 
 /// A quick hash for long names: eight bytes at a time, multiplied and rotated.

@@ -1,7 +1,8 @@
 //! The font of all charts: DejaVu Sans, which is part of the binary, so that every machine has it.
 
-use std::sync::LazyLock;
+use std::{io::Read, sync::LazyLock};
 
+use flate2::read::ZlibDecoder;
 use tiny_skia::{Path, PathBuilder};
 use ttf_parser::{Face, GlyphId, OutlineBuilder};
 
@@ -14,11 +15,15 @@ pub(crate) enum Weight {
     Bold,
 }
 
-static REGULAR: LazyLock<Face<'static>> = LazyLock::new(|| face(dejavu::sans::regular()));
-static BOLD: LazyLock<Face<'static>> = LazyLock::new(|| face(dejavu::sans::bold()));
+static REGULAR: LazyLock<Face<'static>> = LazyLock::new(|| face(include_bytes!(concat!(env!("OUT_DIR"), "/regular"))));
+static BOLD: LazyLock<Face<'static>> = LazyLock::new(|| face(include_bytes!(concat!(env!("OUT_DIR"), "/bold"))));
 
-fn face(bytes: &'static [u8]) -> Face<'static> {
-    Face::parse(bytes, 0).expect("the font that the program was built with is whole")
+/// Unpacks a font that the build script compressed.
+fn face(packed: &[u8]) -> Face<'static> {
+    let mut bytes = Vec::new();
+    let unpacked = ZlibDecoder::new(packed).read_to_end(&mut bytes);
+    unpacked.expect("the font that the program was built with is whole");
+    Face::parse(bytes.leak(), 0).expect("the font that the program was built with is a font")
 }
 
 impl Weight {

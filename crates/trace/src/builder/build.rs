@@ -9,7 +9,7 @@ use super::{DISCARDED, FlowPlace, SpanEntry, TraceBuilder};
 use crate::invariants::{InvalidTrace, check_blocks};
 use crate::trace::{Flow, MarkColumns, NO_PARENT, SpanColumns, SpanId, Trace, ValueColumns};
 use crate::track::{Track, TrackId, TrackKind};
-use crate::{column::Column, format::counted, lanes, names::NameId, time::Nanos};
+use crate::{column::Column, lanes, names::NameId, time::Nanos};
 
 impl TraceBuilder {
     /// Sorts, nests and checks the collected parts.
@@ -144,9 +144,7 @@ impl TraceBuilder {
                 _ => lost += 1,
             }
         }
-        if lost > 0 {
-            self.warnings.push(counted(lost, "flows lack one of their spans"));
-        }
+        self.warn(lost, "flows lack one of their spans");
     }
 
     fn put_marks(&mut self, trace: &mut Trace) {

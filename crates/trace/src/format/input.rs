@@ -10,7 +10,13 @@ use super::{ReadError, Unsupported, chrome, folded, pftrace};
 use crate::trace::Trace;
 
 /// Bytes read from a file at once.
-const BUFFER: usize = 1 << 18;
+const BUFFER: usize = 64 << 10;
+
+/// JSON of at most this length is read on one thread.
+const SMALL: u64 = 2 << 20;
+
+/// The same for gzipped JSON.
+const SMALL_PACKED: u64 = 128 << 10;
 
 /// Reads a trace of any known format, on several threads if it is large.
 pub fn read(path: impl AsRef<Path>) -> Result<Trace, ReadError> {
@@ -25,10 +31,13 @@ pub fn read(path: impl AsRef<Path>) -> Result<Trace, ReadError> {
         return Err(ReadError::Unsupported(known));
     }
     if is_gzip(start) {
-        return read_gzip(input, |unpacked, budget| chrome::read_parallel(unpacked, budget));
+        return match is_small(input.get_ref(), SMALL_PACKED) {
+            true => read_gzip(input, |unpacked, budget| chrome::read_within(unpacked, budget)),
+            false => read_gzip(input, |unpacked, budget| chrome::read_parallel(unpacked, budget)),
+        };
     }
     match Content::of(start) {
-        Content::Json if is_small(input.get_ref()) => chrome::read(input),
+        Content::Json if is_small(input.get_ref(), SMALL) => chrome::read(input),
         Content::Json => {
             let start = Cursor::new(input.buffer().to_vec());
             chrome::read_parallel(start.chain(input.into_inner()), Budget::default())
@@ -38,9 +47,9 @@ pub fn read(path: impl AsRef<Path>) -> Result<Trace, ReadError> {
     }
 }
 
-/// Whether threads would cost more than they save.
-fn is_small(file: &File) -> bool {
-    file.metadata().is_ok_and(|about| about.is_file() && about.len() <= BUFFER as u64)
+/// Whether threads would cost more than they save: each touches fresh memory for its buffers.
+fn is_small(file: &File, most: u64) -> bool {
+    file.metadata().is_ok_and(|about| about.is_file() && about.len() <= most)
 }
 
 /// Reads a trace of any known format from a stream, on this thread. A database cannot be read from a stream.

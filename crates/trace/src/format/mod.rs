@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use flate2::{Compression, write::GzEncoder};
 
-use crate::{invariants::InvalidTrace, trace::Trace};
+use crate::{builder::TraceBuilder, invariants::InvalidTrace, trace::Trace};
 
 mod budget;
 pub mod chrome;
@@ -24,6 +24,7 @@ mod unsupported;
 
 use self::input::{filled, is_damage};
 pub use self::input::{read, read_from};
+use self::pairing::Unpaired;
 pub use self::unsupported::Unsupported;
 
 /// A file format.
@@ -171,6 +172,46 @@ pub fn write_to(trace: &Trace, format: Format, mut out: impl Write) -> io::Resul
 /// The warning for an empty trace.
 pub const NO_EVENTS: &str = "the trace is empty: it has no spans, no marks and no values";
 
+/// The warning for a file with a schema that this version does not know.
+const NEWER: &str = "the trace was written by a newer laptime; some of it may be missing";
+
+/// How a file ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    Whole,
+    /// After an event, without its closing brackets.
+    Unclosed,
+    /// In the middle of an event.
+    CutOff,
+    /// Invalid data after this number of bytes.
+    Damaged(u64),
+}
+
+impl TraceBuilder {
+    /// Adds a warning about a number of things, unless it is zero.
+    pub(crate) fn warn(&mut self, count: u64, what: &str) {
+        if count > 0 {
+            self.warnings.push(counted(count, what));
+        }
+    }
+
+    /// Adds the warnings about the end of a file of `units`, and about its unpaired events.
+    pub(crate) fn end_file(&mut self, end: End, units: &str, unpaired: &Unpaired) {
+        self.is_cut_off = matches!(end, End::CutOff | End::Damaged(_));
+        self.warnings.extend(match end {
+            End::Whole => None,
+            End::Unclosed => Some("the closing bracket is missing; every event before it was read".to_owned()),
+            End::CutOff => Some(format!("the file is cut off; only the {units} before the cut were read")),
+            End::Damaged(at) => Some(format!("the file is damaged after {at} bytes; everything before that was read")),
+        });
+        self.warn(unpaired.ends, "end events have no begin event and were skipped");
+        self.warn(unpaired.begins, pairing::NO_END);
+        if !self.has_events() {
+            self.warnings.push(NO_EVENTS.to_owned());
+        }
+    }
+}
+
 /// A count with its noun; the plural is given and converted to the singular for one.
 pub(crate) fn counted(count: u64, what: &str) -> String {
     if count != 1 {
@@ -179,13 +220,11 @@ pub(crate) fn counted(count: u64, what: &str) -> String {
     let mut has_noun = false;
     let word = |word: &'_ str| {
         let singular = match word {
-            "events" | "packets" | "flows" | "strings" | "spans" | "entries" if has_noun => word,
-            "events" => "event",
-            "packets" => "packet",
-            "flows" => "flow",
-            "strings" => "string",
-            "spans" => "span",
+            "activities" => "activity",
             "entries" => "entry",
+            "events" | "flows" | "packets" | "records" | "rows" | "spans" | "strings" if !has_noun => {
+                word.trim_end_matches('s')
+            }
             "were" => "was",
             "have" => "has",
             "are" => "is",

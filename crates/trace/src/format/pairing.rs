@@ -3,7 +3,7 @@
 use hashbrown::HashMap;
 
 use crate::builder::{SpanEntry, TraceBuilder, sort_by_key};
-use crate::{column::Column, fields::FieldBlock, format::counted, time::Nanos};
+use crate::{column::Column, fields::FieldBlock, time::Nanos};
 
 /// How a span ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,19 +24,8 @@ pub struct Unpaired {
     pub begins: u64,
 }
 
-impl Unpaired {
-    /// The warnings.
-    pub fn warnings(&self) -> Vec<String> {
-        let mut warnings = Vec::new();
-        if self.ends > 0 {
-            warnings.push(counted(self.ends, "end events have no begin event and were skipped"));
-        }
-        if self.begins > 0 {
-            warnings.push(counted(self.begins, "spans have no end and were closed at the end of the trace"));
-        }
-        warnings
-    }
-}
+/// The warning about spans that were open at the end of a file.
+pub const NO_END: &str = "spans have no end and were closed at the end of the trace";
 
 /// The begin and end events of a file, in file order. Each belongs to a sequence: a track, or one asynchronous span.
 ///

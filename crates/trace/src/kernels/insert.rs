@@ -4,7 +4,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use super::{DeviceWork, HostCall, KernelRecords, Stretch, WorkKind};
 use crate::builder::{SpanEntry, TraceBuilder};
-use crate::track::{ProcessId, Track, TrackId, TrackKind};
+use crate::track::{TrackId, TrackKind};
 use crate::{
     activity::category, fields::StoredValue, format::launches::Launches, invariants::InvalidTrace, names::NameId,
     time::Nanos, trace::Trace, value::Value,
@@ -24,13 +24,13 @@ impl Trace {
 }
 
 impl TraceBuilder {
-    /// Adds what devices did for one process, in the shape that [`Trace::with_kernels`] describes.
+    /// Adds the device activity of one process, as [`Trace::with_kernels`] describes.
     ///
     /// Spans of the process's threads should be added before: calls are kept inside them.
     pub fn add_kernels(&mut self, process: i64, records: &KernelRecords, start_ns: u64) {
-        let process = self.process(process);
-        let boundaries = self.boundaries(process);
-        let threads = self.tracks_in(process, TrackKind::Thread);
+        let id = self.process(process);
+        let boundaries = self.boundaries(id);
+        let threads = self.tracks_in(id, TrackKind::Thread);
         let mut insert = Insert {
             builder: self,
             start_ns,
@@ -54,7 +54,7 @@ struct Insert<'a> {
     start_ns: u64,
     /// The moments at which spans of each thread begin or end, in order.
     boundaries: HashMap<TrackId, Vec<u64>>,
-    process: ProcessId,
+    process: i64,
     threads: HashMap<i64, TrackId>,
     streams: HashMap<(u32, Option<u32>), TrackId>,
     /// Names by the place of their text: most spans share one of a few.
@@ -65,7 +65,7 @@ struct Insert<'a> {
 }
 
 impl Insert<'_> {
-    /// The time in the trace; none for what ended before it began.
+    /// The time in the trace; none for activity that ended before the trace began.
     fn time(&mut self, time: Stretch) -> Option<(u64, u64)> {
         let Some(end) = time.end_ns.checked_sub(self.start_ns) else {
             self.too_early += 1;
@@ -145,9 +145,7 @@ impl Insert<'_> {
     fn thread(&mut self, number: i64) -> TrackId {
         let Self { builder, threads, process, .. } = self;
         *threads.entry(number).or_insert_with(|| {
-            let (kind, name) = (TrackKind::Thread, builder.name(&format!("thread {number}")));
-            let (number, unit) = (Some(number), NameId::EMPTY);
-            builder.track(Track { process: *process, kind, name, number, device: None, unit })
+            builder.named_track(*process, TrackKind::Thread, &format!("thread {number}"), Some(number), None)
         })
     }
 
@@ -155,9 +153,7 @@ impl Insert<'_> {
         let Self { builder, streams, process, .. } = self;
         *streams.entry((device, stream)).or_insert_with(|| {
             let name = stream.map_or_else(|| "all streams".to_owned(), |stream| format!("stream {stream}"));
-            let (kind, name) = (TrackKind::Stream, builder.name(&name));
-            let (number, device) = (stream.map(i64::from), Some(i64::from(device)));
-            builder.track(Track { process: *process, kind, name, number, device, unit: NameId::EMPTY })
+            builder.named_track(*process, TrackKind::Stream, &name, stream.map(i64::from), Some(i64::from(device)))
         })
     }
 
@@ -167,12 +163,8 @@ impl Insert<'_> {
         builder.lost = builder.lost.saturating_add(records.lost);
         builder.clock_uncertainty = builder.clock_uncertainty.max(records.uncertainty_ns.map(Nanos));
         builder.warnings.extend(records.warnings.iter().cloned());
-        let warnings = [
-            (too_early, "device records are from before the recording"),
-            (unexplained, "device activities have no launching call"),
-        ];
-        let warnings = warnings.into_iter().filter(|(count, _)| *count > 0);
-        builder.warnings.extend(warnings.map(|(count, what)| format!("{count} {what}")));
+        builder.warn(too_early, "device records are from before the recording");
+        builder.warn(unexplained, "device activities have no launching call");
     }
 }
 
@@ -302,7 +294,7 @@ flow cuMemcpyDtoHAsync_v2 210 -> Memcpy DtoH (Device -> Pinned) 230
     }
 
     #[test]
-    fn what_lies_before_the_trace_and_work_without_a_call_is_reported() {
+    fn records_before_the_trace_and_work_without_a_call_are_reported() {
         let records = KernelRecords {
             work: vec![work(10, 20, 1, kernel("early")), work(1010, 1020, 9, kernel("alone"))],
             lost: 3,
@@ -313,7 +305,7 @@ flow cuMemcpyDtoHAsync_v2 210 -> Memcpy DtoH (Device -> Pinned) 230
         assert_eq!((trace.lost, trace.clock_uncertainty), (3, Some(Nanos(700))));
         assert_eq!(
             trace.warnings,
-            ["1 device records are from before the recording", "1 device activities have no launching call"]
+            ["1 device record is from before the recording", "1 device activity has no launching call"]
         );
     }
 

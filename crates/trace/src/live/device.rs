@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use laptime_probe::{DeviceClock, LaneId, Resolved, Stamp, TickMap};
 
 use super::thread::Key;
-use super::timeline::{Opening, Timeline};
+use super::timeline::{FlowEnd, Opening, Timeline};
 use crate::{format::pftrace::Writer, time::Nanos};
 
 enum Pending {
@@ -69,7 +69,9 @@ impl DeviceLane {
             let time = Nanos(anchor.saturating_add_signed(moment.nanos));
             self.latest = self.latest.max(time);
             match self.pending.remove(&stamp).map(|(_, pending)| pending) {
-                Some(Pending::Begin { opening, flow }) => self.timeline.enter_led(time, opening, flow, writer)?,
+                Some(Pending::Begin { opening, flow }) => {
+                    self.timeline.enter(time, opening, Some(FlowEnd::In(flow)), writer)?;
+                }
                 Some(Pending::End { key }) => self.timeline.exit(time, key, writer)?,
                 None => {}
             }

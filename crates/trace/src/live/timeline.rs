@@ -5,6 +5,7 @@
 //! separate lanes.
 
 use std::io::{self, Write};
+use std::slice;
 
 use laptime_probe::FieldValue;
 
@@ -21,12 +22,18 @@ pub struct Opening {
     pub fields: OwnFields,
 }
 
+/// The flow that leaves a span or ends in it.
+#[derive(Debug, Clone, Copy)]
+pub enum FlowEnd {
+    Out(u64),
+    In(u64),
+}
+
 #[derive(Debug)]
 struct Open {
     opening: Opening,
     start: Nanos,
-    flow: Option<u64>,
-    flow_is_in: bool,
+    flow: Option<FlowEnd>,
     /// Fields that were added after the start was written.
     late: OwnFields,
 }
@@ -98,32 +105,10 @@ impl Timeline {
         &mut self,
         time: Nanos,
         opening: Opening,
-        flow: Option<u64>,
+        flow: Option<FlowEnd>,
         writer: &mut Writer<W>,
     ) -> io::Result<()> {
-        self.enter_with(time, opening, flow, false, writer)
-    }
-
-    /// Starts a span at the end of a flow.
-    pub fn enter_led<W: Write>(
-        &mut self,
-        time: Nanos,
-        opening: Opening,
-        flow: u64,
-        writer: &mut Writer<W>,
-    ) -> io::Result<()> {
-        self.enter_with(time, opening, Some(flow), true, writer)
-    }
-
-    fn enter_with<W: Write>(
-        &mut self,
-        time: Nanos,
-        opening: Opening,
-        flow: Option<u64>,
-        flow_is_in: bool,
-        writer: &mut Writer<W>,
-    ) -> io::Result<()> {
-        let open = Open { opening, start: self.at(time), flow, flow_is_in, late: Vec::new() };
+        let open = Open { opening, start: self.at(time), flow, late: Vec::new() };
         write_begin(&open, self.sequence, writer)?;
         self.open.push(open);
         Ok(())
@@ -205,8 +190,11 @@ impl Timeline {
 }
 
 fn write_begin<W: Write>(open: &Open, sequence: Sequence, writer: &mut Writer<W>) -> io::Result<()> {
-    let flow = open.flow.as_slice();
-    let (flow_out, flow_in) = if open.flow_is_in { (&[][..], flow) } else { (flow, &[][..]) };
+    let (flow_out, flow_in) = match &open.flow {
+        None => (&[][..], &[][..]),
+        Some(FlowEnd::Out(flow)) => (slice::from_ref(flow), &[][..]),
+        Some(FlowEnd::In(flow)) => (&[][..], slice::from_ref(flow)),
+    };
     let begin = Begin { name: open.opening.name, category: open.opening.category, flow_out, flow_in };
     writer.begin(sequence, open.start, begin, shown(&open.opening.fields))
 }

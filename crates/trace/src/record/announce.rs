@@ -1,5 +1,5 @@
-//! Tells `laptime record`, if it started this process, where the trace is, so that it is merged with what was recorded
-//! from outside.
+//! Reports the path of the trace to `laptime record`, if that started this process, so that it is merged with the records of
+//! the injected library.
 
 // The standard library does not say what its monotonic clock counts from; the recorder uses the system's.
 #![allow(unsafe_code)]

@@ -21,7 +21,7 @@ pub enum AxisValue {
 }
 
 impl AxisValue {
-    /// Parses one value; what is neither a number nor a boolean is a name.
+    /// Parses one value: a number, a boolean, or else a name.
     pub fn parse(text: &str) -> Self {
         if let Ok(whole) = text.parse() {
             return Self::Int(whole);

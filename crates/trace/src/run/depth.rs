@@ -25,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_depth_is_read_by_its_word_and_no_other() {
+    fn every_depth_is_parsed_by_its_word_and_by_no_other() {
         for depth in Depth::ALL {
             assert_eq!(depth.word().parse(), Ok(depth));
         }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 pub struct Noise {
     /// With a single thread.
     pub alone: StallStats,
-    /// With as many threads as the process may run at once; none if that is one.
+    /// With all threads that the process may run at once; none if that is one.
     pub together: Option<StallStats>,
     /// CPU time stolen by the hypervisor in the same period; none if unknown.
     pub steal: Option<Steal>,

@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_appended_is_read_and_the_last_of_a_case_counts() {
+    fn appended_results_are_read_and_the_last_of_a_case_counts() {
         let folder = tempfile::tempdir().unwrap();
         let mut writer = ResultsWriter::open(folder.path()).unwrap();
         for result in [result(1, 0, "a"), result(2, 0, "b"), result(1, 1, "c"), result(1, 0, "d")] {
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_no_result_is_reported_with_its_number() {
+    fn an_invalid_line_is_reported_with_its_number() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(RESULTS_FILE);
         std::fs::write(&path, "{\"schema\":1}\n").unwrap();

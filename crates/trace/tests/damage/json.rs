@@ -108,7 +108,7 @@ fn flows_that_are_events_lead_nowhere_wrong_when_spans_before_theirs_were_damage
 }
 
 #[test]
-fn json_without_events_is_no_trace() {
+fn json_without_events_is_not_a_trace() {
     for text in
         ["{}", r#"{"a":1}"#, r#"{"traceEvents":1}"#, r#"{"traceEvents":{}}"#, "[1,2,3", r#"[{"a":"#, r#"["text"#]
     {
@@ -134,7 +134,7 @@ fn nesting_a_million_deep_costs_its_event_alone() {
 }
 
 #[test]
-fn invented_kinds_of_events_take_no_memory() {
+fn invented_kinds_of_events_use_no_memory() {
     let events: String = (0..20_000).map(|at| format!(r#"{{"ph":"kind number {at}"}},"#)).collect();
     let text = format!("[{events}{GOOD}]");
     let (trace, held) = crate::heap::peak_of(|| read(text.as_bytes()).unwrap());

@@ -54,7 +54,7 @@ const BEGINNINGS: [&[u8]; 8] = [
 ];
 
 #[test]
-fn a_megabyte_of_noise_is_no_trace() {
+fn a_megabyte_of_noise_is_not_a_trace() {
     for beginning in BEGINNINGS {
         for seed in 0..4 {
             let mut bytes = beginning.to_vec();

@@ -13,7 +13,7 @@ fn outline(packets: &[Message]) -> (String, Vec<String>) {
 }
 
 #[test]
-fn a_time_that_no_trace_can_hold_costs_its_event_alone() {
+fn an_unrepresentable_time_drops_only_its_event() {
     let latest = Nanos::MAX.0;
     let packets =
         [begin(5, 1, "a"), end(7, 1), begin(latest + 1, 1, "late"), begin(u64::MAX, 1, "later"), value(u64::MAX, 2, 1)];
@@ -81,7 +81,7 @@ fn packets_are_unpacked_once() {
 }
 
 #[test]
-fn a_length_beyond_the_file_asks_for_no_memory() {
+fn a_length_beyond_the_file_allocates_no_memory() {
     let mut bytes = file(&[begin(2, 1, "a"), end(3, 1)]);
     bytes.extend([0x0a, 0xff, 0xff, 0xff, 0x0f]);
     let (trace, held) = crate::heap::peak_of(|| read(&bytes).unwrap());
@@ -90,7 +90,7 @@ fn a_length_beyond_the_file_asks_for_no_memory() {
 }
 
 #[test]
-fn packets_without_anything_of_ours_are_no_trace() {
+fn packets_without_known_data_are_not_a_trace() {
     let nothing = file(&[Message::new().number(900, 1), Message::new().bytes(901, b"text")]);
     assert!(matches!(read(&nothing), Err(ReadError::NoTrackEvents { .. })));
 }

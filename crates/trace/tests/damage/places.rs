@@ -12,7 +12,7 @@ fn names(folder: &Path) -> impl Iterator<Item = std::path::PathBuf> {
 }
 
 #[test]
-fn nothing_and_white_space_are_no_traces() {
+fn empty_files_and_white_space_are_not_traces() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("trace.json");
     for content in ["", " ", "\n", "\n\n \t\r\n", "\u{feff}"] {
@@ -58,7 +58,7 @@ fn a_file_whose_reading_fails_says_so() {
 }
 
 #[test]
-fn other_files_are_reported_by_what_they_are() {
+fn other_files_are_reported_with_their_format() {
     let cases: [(&[u8], &str); 5] = [
         (b"SQLite format 3\0rest", "this is not a trace: an SQLite database, which can be read from a file only"),
         (b"hello world", "this is not a trace: it begins with `hello world`"),
@@ -72,7 +72,7 @@ fn other_files_are_reported_by_what_they_are() {
 }
 
 #[test]
-fn what_is_written_reads_back_under_every_name() {
+fn a_written_trace_reads_back_under_every_name() {
     let folder = tempfile::tempdir().unwrap();
     let trace = complete_trace();
     for name in names(folder.path()) {
@@ -97,7 +97,7 @@ fn a_full_disk_is_an_error_in_every_format() {
 }
 
 #[test]
-fn a_folder_that_takes_no_files_is_an_error_and_nothing_is_left() {
+fn an_unwritable_folder_is_an_error_and_leaves_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let missing = folder.path().join("missing/trace.json");
     assert!(matches!(write(&complete_trace(), missing), Err(WriteError::Write { .. })));
@@ -111,7 +111,7 @@ fn a_folder_that_takes_no_files_is_an_error_and_nothing_is_left() {
 }
 
 #[test]
-fn a_name_that_says_no_format_is_refused() {
+fn a_file_name_without_a_format_is_refused() {
     for name in ["trace", "trace.txt", "trace.pftrace.bak", ""] {
         assert!(matches!(write(&complete_trace(), name), Err(WriteError::Extension { .. })), "{name}");
     }

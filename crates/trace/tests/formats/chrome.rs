@@ -134,7 +134,7 @@ fn a_flow_that_leads_nowhere_is_counted() {
 }
 
 #[test]
-fn what_others_call_kernel_is_no_device_unless_it_says_so() {
+fn a_foreign_category_kernel_is_a_device_only_with_a_stream() {
     let kind = |args: &str| {
         let trace =
             read(&format!(r#"{{"ph":"X","pid":1,"tid":1,"ts":1,"dur":1,"name":"a","cat":"kernel","args":{args}}}"#));
@@ -145,7 +145,7 @@ fn what_others_call_kernel_is_no_device_unless_it_says_so() {
 }
 
 #[test]
-fn numbers_that_are_no_json_and_bytes_that_are_no_text_are_read() {
+fn numbers_outside_json_and_invalid_utf8_are_read() {
     let mut bytes = br#"[{"ph":"X","pid":1,"tid":1,"ts":1,"dur":1,"name":"caf"#.to_vec();
     bytes.extend(b"\xe9\",\"args\":{\"a\":NaN,\"b\":-Infinity,\"c\":inf}}]");
     let trace = read_from(bytes.as_slice()).unwrap();
@@ -154,7 +154,7 @@ fn numbers_that_are_no_json_and_bytes_that_are_no_text_are_read() {
 }
 
 #[test]
-fn kinds_of_events_that_have_no_place_are_counted_by_their_letter() {
+fn skipped_kinds_of_events_are_counted_by_letter() {
     let events = r#"{"ph":"v","ts":1},{"ph":"c","ts":1},{"ph":"v","ts":1},{"ph":"i","ts":1,"name":"a"}"#;
     let expected = ["1 event of kind `c` was skipped", "2 events of kind `v` were skipped"];
     assert_eq!(read(events).warnings, expected);

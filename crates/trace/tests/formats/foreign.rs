@@ -160,7 +160,7 @@ fn packet(field: u32, bytes: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn a_perfetto_file_without_track_events_says_what_it_has() {
+fn a_perfetto_file_without_track_events_is_refused_with_its_contents() {
     let mut file = packet(33, &[]);
     (0..3).for_each(|_| file.extend(packet(1, &[0x08, 0x01])));
     file.extend(packet(9, &[]));

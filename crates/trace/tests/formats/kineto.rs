@@ -89,7 +89,7 @@ fn waits_of_the_host_are_found_whoever_made_the_card() {
 }
 
 #[test]
-fn device_work_is_reported_from_what_only_lies_on_the_device() {
+fn device_work_differs_from_annotations_on_the_device() {
     let trace = trace("two_streams");
     let activities = trace.activities();
     let count = |activity| activities.iter().filter(|found| **found == activity).count();
@@ -168,7 +168,7 @@ fn in_our_own_formats_nothing_is_lost() {
 }
 
 #[test]
-fn without_correlations_the_flows_show_what_led_to_what() {
+fn without_correlations_flows_connect_launches_and_work() {
     let text = fs::read_to_string(golden("cuda_graph.json")).unwrap().replace("\"correlation\"", "\"other\"");
     let trace = read_from(text.as_bytes()).unwrap();
     let launch = trace.spans().find(|span| span.name == "cudaGraphLaunch").unwrap();

@@ -138,8 +138,8 @@ fn an_export_is_read_whole() {
     assert_eq!(
         trace.warnings,
         [
-            "1 spans have no end and were closed at the end of the trace",
-            "1 device spans have no launching call",
+            "1 span has no end and was closed at the end of the trace",
+            "1 device span has no launching call",
             "2 rows of table `OSRT_API` were skipped",
         ]
     );
@@ -197,7 +197,7 @@ fn times_before_zero_are_moved_behind_it() {
 }
 
 #[test]
-fn columns_that_are_not_there_are_reported_and_the_rest_is_read() {
+fn missing_columns_are_reported_and_the_rest_is_read() {
     let kernels = "CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INT, \"end\" INT, streamId INT);
         INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (10, 20, 7);
         CREATE TABLE CUPTI_ACTIVITY_KIND_MEMCPY (start INT, bytes INT);
@@ -225,7 +225,7 @@ fn values_of_wrong_types_and_absurd_times_cost_their_row_alone() {
 }
 
 #[test]
-fn another_database_is_no_trace() {
+fn another_database_is_not_a_trace() {
     let export = Export::new(&["CREATE TABLE people (name TEXT)"]);
     let error = read(export.path()).unwrap_err();
     let expected = "this is not a trace: an SQLite database without the tables of an Nsight Systems export";

@@ -102,7 +102,7 @@ fn a_million_tracks_are_read() {
 }
 
 #[test]
-fn one_id_a_hundred_thousand_times_takes_no_quadratic_time() {
+fn one_id_a_hundred_thousand_times_does_not_take_quadratic_time() {
     let mut text = "[".to_owned();
     for at in 0..100_000 {
         let _ = write!(

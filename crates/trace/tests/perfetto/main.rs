@@ -53,12 +53,12 @@ fn a_trace_with_something_of_every_kind_is_seen_whole() {
 }
 
 #[test]
-fn an_empty_trace_is_no_cause_for_complaint() {
+fn perfetto_accepts_an_empty_trace() {
     assert_written_and_judged(&TraceBuilder::default().build().unwrap());
 }
 
 #[test]
-fn what_perfetto_has_no_place_for_goes_into_its_metadata() {
+fn data_unknown_to_perfetto_goes_into_its_metadata() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("trace.pftrace");
     write(&complete_trace(), &file).unwrap();

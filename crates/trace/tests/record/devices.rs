@@ -165,7 +165,7 @@ impl DeviceClock for Broken {
 }
 
 #[test]
-fn a_device_that_gives_no_marks_costs_no_host_stage() {
+fn a_device_without_marks_does_not_affect_host_stages() {
     for (gives_marks, lost) in [(false, 0), (true, 4)] {
         let alone = alone();
         let stream = Lane::device("stream", Arc::new(Broken { gives_marks }));

@@ -6,7 +6,7 @@ use laptime_trace::{Format, Trace, read, record_to};
 use crate::alone::{alone, on_thread, shape};
 
 #[test]
-fn what_is_open_at_the_end_is_closed_there_and_flagged() {
+fn spans_open_at_the_end_are_closed_there_and_flagged() {
     let alone = alone();
     let path = alone.path("trace.pftrace");
     std::thread::Builder::new()
@@ -92,7 +92,7 @@ fn spans(trace: &Trace) -> Vec<String> {
 }
 
 #[test]
-fn events_that_find_no_room_are_counted_in_the_file() {
+fn events_without_buffer_space_are_counted_in_the_file() {
     let alone = alone();
     let long = "x".repeat(2_000);
     let (trace, recorded) = alone.record_with(Config { bytes_per_thread: 1 << 10 }, || {

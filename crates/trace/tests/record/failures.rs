@@ -32,7 +32,7 @@ fn a_missing_folder_is_an_error_and_leaves_the_process_free() {
 }
 
 #[test]
-fn a_name_that_says_no_lossless_format_is_refused() {
+fn a_file_name_without_a_lossless_format_is_refused() {
     let alone = alone();
     for name in ["trace", "trace.txt", "trace.folded", "trace.speedscope.json"] {
         let error = record_to(alone.path(name)).unwrap_err();

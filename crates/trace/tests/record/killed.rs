@@ -13,14 +13,14 @@ const CHILD: &str = "LAPTIME_KILLED_CHILD";
 const LAPS: usize = 500;
 
 #[test]
-fn a_killed_program_leaves_what_it_had_flushed() {
+fn a_killed_program_leaves_everything_it_flushed() {
     if let Some(path) = std::env::var_os(CHILD) {
         record_until_killed(Path::new(&path));
     }
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("trace.pftrace");
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "killed::a_killed_program_leaves_what_it_had_flushed", "--nocapture"])
+        .args(["--exact", "killed::a_killed_program_leaves_everything_it_flushed", "--nocapture"])
         .env(CHILD, &path)
         .stdout(Stdio::piped())
         .spawn()

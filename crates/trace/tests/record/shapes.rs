@@ -93,7 +93,7 @@ fn the_process_and_the_origin_are_named() {
 }
 
 #[test]
-fn what_comes_first_lies_after_time_zero() {
+fn the_first_event_is_after_time_zero() {
     let alone = alone();
     let (trace, _) = alone.record(|| drop(stage!("first")));
     assert!(trace.spans().next().unwrap().start > Nanos(0));

@@ -125,7 +125,7 @@ fn a_run_reads_the_same_from_schema_1_and_schema_2() {
 }
 
 #[test]
-fn what_this_version_writes_fits_the_committed_schemas() {
+fn records_of_this_version_match_the_committed_schemas() {
     let fits = |name, record| assert_eq!(faults(&committed(name), &record), [""; 0], "{record}");
     let run = Run::read(&root(OLD)).unwrap();
     fits("run", serde_json::to_value(&run).unwrap());

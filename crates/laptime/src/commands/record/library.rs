@@ -1,17 +1,24 @@
 //! Unpacks the injected library where the program can load it.
 
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
 use anyhow::Context;
+use flate2::read::ZlibDecoder;
 use laptime_capture::process;
 
 use crate::failure::refuse;
 
-/// Built by the build script.
-static LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/liblaptime_inject.so"));
+/// The library, built and compressed by the build script.
+static LIBRARY: LazyLock<Vec<u8>> = LazyLock::new(|| {
+    let mut library = Vec::new();
+    let packed = &include_bytes!(concat!(env!("OUT_DIR"), "/liblaptime_inject.so"))[..];
+    ZlibDecoder::new(packed).read_to_end(&mut library).expect("the library that the program was built with is whole");
+    library
+});
 
 /// Unpacks the library to a private folder and returns its path. The folder `run` is tried last.
 pub fn unpack(run: &Path) -> anyhow::Result<PathBuf> {
@@ -70,9 +77,9 @@ pub fn private_folder(path: &Path) -> anyhow::Result<()> {
 
 fn unpack_to(folder: &Path, is_executable: impl Fn(&File) -> bool) -> Option<PathBuf> {
     private_folder(folder).ok()?;
-    let path = folder.join(format!("liblaptime_inject-{:016x}.so", checksum(LIBRARY)));
+    let path = folder.join(format!("liblaptime_inject-{:016x}.so", checksum(&LIBRARY)));
     // An existing file may be truncated or changed, so all of it is compared.
-    if fs::read(&path).ok().as_deref() != Some(LIBRARY) {
+    if fs::read(&path).ok().as_deref() != Some(LIBRARY.as_slice()) {
         write(&path).ok()?;
     }
     let file = File::open(&path).ok()?;
@@ -83,7 +90,7 @@ fn unpack_to(folder: &Path, is_executable: impl Fn(&File) -> bool) -> Option<Pat
 fn write(path: &Path) -> std::io::Result<()> {
     let unfinished = path.with_extension(std::process::id().to_string());
     let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o700).open(&unfinished)?;
-    let written = file.write_all(LIBRARY).and_then(|()| fs::rename(&unfinished, path));
+    let written = file.write_all(&LIBRARY).and_then(|()| fs::rename(&unfinished, path));
     if written.is_err() {
         let _ = fs::remove_file(&unfinished);
     }
@@ -106,7 +113,7 @@ mod tests {
         assert_eq!(fs::metadata(&place).unwrap().mode() & 0o777, 0o700);
         fs::write(&path, b"something else").unwrap();
         assert_eq!(unpack_to(&place, process::is_executable), Some(path.clone()));
-        assert_eq!(fs::read(&path).unwrap(), LIBRARY);
+        assert_eq!(fs::read(&path).unwrap(), *LIBRARY);
     }
 
     #[test]

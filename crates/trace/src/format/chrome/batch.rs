@@ -97,8 +97,8 @@ pub struct Batch {
     /// Events that are not JSON, or whose parts have the wrong types.
     pub damaged: u64,
     /// Array elements that are not events.
-    pub no_events: u64,
-    /// Strings that are not UTF-8 and of which parts were replaced.
+    pub not_events: u64,
+    /// Strings that are not valid UTF-8, whose invalid parts were replaced.
     pub replaced: u64,
 }
 
@@ -116,7 +116,7 @@ impl Batch {
             fields: Vec::new(),
             line: Vec::new(),
             damaged: 0,
-            no_events: 0,
+            not_events: 0,
             replaced: 0,
         }
     }
@@ -130,7 +130,7 @@ impl Batch {
         }
         self.rows.clear();
         self.fields.clear();
-        (self.damaged, self.no_events, self.replaced) = (0, 0, 0);
+        (self.damaged, self.not_events, self.replaced) = (0, 0, 0);
     }
 
     pub fn fields(&self, row: &Row) -> &[(NameId, StoredValue)] {
@@ -171,7 +171,7 @@ impl Batch {
             if is_event {
                 self.damaged += 1;
             } else {
-                self.no_events += 1;
+                self.not_events += 1;
             }
         }
         (at, Stop::Between)
@@ -450,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_were_seen_excuse_no_damage() {
+    fn cached_keys_do_not_hide_damage() {
         let padding = " ".repeat(64);
         let mut batch = batch();
         for _ in 0..2 {

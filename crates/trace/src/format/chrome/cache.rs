@@ -1,4 +1,4 @@
-//! A cache of recent names, looked up by their ends and length instead of a hash of the whole.
+//! A cache of recent names, looked up by their length and their first and last bytes instead of a hash.
 
 use crate::names::{NameId, Names};
 
@@ -75,8 +75,8 @@ impl NameCache {
 /// The longest text that is expected.
 const LONGEST: usize = 48;
 
-/// What is expected between two values of an object, with the key and the white space that is there in most events: it is
-/// compared with the next bytes of the file at once.
+/// The text expected between two values of an object: comma, white space, key and colon. It is compared with the next bytes
+/// of the file in one step.
 #[derive(Debug, Clone, Copy)]
 pub struct Expected<K> {
     words: [u64; LONGEST / 8],

@@ -7,6 +7,7 @@ use hashbrown::DefaultHashBuilder;
 
 use super::batch::{Batch, Stop};
 use super::walk::Walk;
+use crate::format::End;
 
 /// A longer event counts as damage.
 const LONGEST_EVENT: usize = 64 << 20;
@@ -14,21 +15,8 @@ const LONGEST_EVENT: usize = 64 << 20;
 /// A longer member of the object is skipped.
 const LONGEST_MEMBER: usize = 512 << 10;
 
-/// Events parsed before they are passed on, so that memory stays bounded whatever the size of the piece.
-const MOST_ROWS: usize = 2048;
-
-/// How the file ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
-    /// With all its brackets.
-    Whole,
-    /// After an event, without its brackets.
-    Unclosed,
-    /// In the middle of an event.
-    CutOff,
-    /// In something that is not JSON, after this number of bytes.
-    Damaged(u64),
-}
+/// Events parsed before they are passed on, which bounds the memory.
+const MOST_ROWS: usize = 512;
 
 /// Receives the contents of the file.
 pub trait Sink {
@@ -103,7 +91,7 @@ impl Document {
         matches!(self.state, State::Ended(_))
     }
 
-    /// Accepts what another reader has parsed from between two events: the number of bytes, and how it stopped.
+    /// Skips events that another reader has parsed: the number of bytes, and how it stopped.
     pub fn pass(&mut self, length: usize, stop: Stop) {
         self.offset += length as u64;
         if stop == Stop::Closed {
@@ -245,13 +233,13 @@ pub mod tests {
     pub struct Seen {
         pub names: Vec<String>,
         members: Vec<String>,
-        no_events: u64,
+        not_events: u64,
     }
 
     impl Sink for Seen {
         fn events(&mut self, batch: &mut Batch) {
             self.names.extend(batch.rows.iter().map(|row| batch.names.name(row.name).to_owned()));
-            self.no_events += batch.no_events;
+            self.not_events += batch.not_events;
         }
 
         fn member(&mut self, key: &[u8], json: &[u8]) {
@@ -271,7 +259,7 @@ pub mod tests {
     }
 
     #[test]
-    fn events_are_found_in_arrays_and_objects_whatever_the_pieces() {
+    fn events_are_found_in_arrays_and_objects_split_anywhere() {
         let array = r#" [ {"name":"}]\"{"} , {"name":"b","x":{"c":[1,{}]}} ] "#;
         let object =
             r#"{"x":[1,{"traceEvents":[{}]}],"s":"a\\","traceEvents":[{"name":"}]\"{"},{"x":[{}],"name":"b"}],"n":1}"#;
@@ -293,16 +281,16 @@ pub mod tests {
     }
 
     #[test]
-    fn what_is_no_json_is_reported_with_its_place() {
+    fn invalid_json_is_reported_with_its_offset() {
         assert_eq!(fed("{nonsense", 8).1, End::Damaged(1));
         assert_eq!(fed(r#"{"a" 1}"#, 8).1, End::Damaged(5));
     }
 
     #[test]
-    fn values_that_are_no_events_are_passed_over() {
+    fn values_that_are_not_events_are_skipped() {
         for piece in [5, 80] {
             let (seen, end) = fed(r#"[null, 12, "text", [1], {"name":"a"}, true]"#, piece);
-            assert_eq!((seen.names.join(" "), seen.no_events, end), ("a".to_owned(), 5, End::Whole));
+            assert_eq!((seen.names.join(" "), seen.not_events, end), ("a".to_owned(), 5, End::Whole));
         }
     }
 

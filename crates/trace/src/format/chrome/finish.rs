@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value as Json};
 
-use super::document::{Document, End};
+use super::document::Document;
 use super::read::{At, Reader};
 use super::{SCHEMA, meta, tracks::OwnTrack, xprof};
-use crate::format::{NO_EVENTS, ReadError, Unsupported, counted, pairing::Unpaired};
+use crate::format::{End, NEWER, ReadError, Unsupported, pairing::Unpaired};
 use crate::time::{Nanos, Origin};
 use crate::{metadata::SOURCE, trace::Trace, track::TrackKind};
 
-/// Counts of what was not read, by kind.
+/// Counts of skipped events, by reason.
 #[derive(Debug, Default)]
 pub struct Counts {
     pub understood: u64,
@@ -72,8 +72,7 @@ impl Reader {
             builder.metadata.set(&key, json.as_str().unwrap_or_default());
         }
         if count("schema") > Some(SCHEMA) {
-            let warning = "the trace was written by a newer laptime; some of it may be missing";
-            builder.warnings.push(warning.to_owned());
+            builder.warnings.push(NEWER.to_owned());
         }
     }
 
@@ -113,12 +112,8 @@ impl Reader {
         self.tracks.name_processes(&mut self.builder);
         self.connect_flows();
         self.counts.misplaced = self.builder.discard_misplaced();
-        self.warn(end);
-        self.builder.warnings.extend(unpaired.warnings());
-        self.builder.is_cut_off = matches!(end, End::CutOff | End::Damaged(_));
-        if !self.builder.has_events() {
-            self.builder.warnings.push(NO_EVENTS.to_owned());
-        }
+        self.warn();
+        self.builder.end_file(end, "events", &unpaired);
         drop(std::mem::take(&mut self.tracks));
         Ok(self.builder.build()?)
     }
@@ -146,32 +141,19 @@ impl Reader {
         }
     }
 
-    fn warn(&mut self, end: End) {
-        let (counts, warnings) = (&self.counts, &mut self.builder.warnings);
-        let mut warn = |count: u64, what: &str| {
-            if count > 0 {
-                warnings.push(counted(count, what));
-            }
-        };
-        warn(counts.damaged, "damaged events were skipped");
-        warn(counts.strange, "events of an unknown kind were skipped");
-        warn(counts.impossible_times, "events without a valid time were skipped");
-        warn(counts.misplaced, "events do not fit their track and were skipped");
-        warn(counts.lost_flows, "flows lack one of their spans");
-        warn(counts.replaced, "strings are not valid UTF-8; replacement characters mark the invalid parts");
-        warn(counts.long_members, "metadata entries are too long and were skipped");
-        warn(counts.unexplained, "device spans have no launching call");
+    fn warn(&mut self) {
+        let (counts, builder) = (&self.counts, &mut self.builder);
+        builder.warn(counts.damaged, "damaged events were skipped");
+        builder.warn(counts.strange, "events of an unknown kind were skipped");
+        builder.warn(counts.impossible_times, "events without a valid time were skipped");
+        builder.warn(counts.misplaced, "events do not fit their track and were skipped");
+        builder.warn(counts.lost_flows, "flows lack one of their spans");
+        builder.warn(counts.replaced, "strings are not valid UTF-8; replacement characters mark the invalid parts");
+        builder.warn(counts.long_members, "metadata entries are too long and were skipped");
+        builder.warn(counts.unexplained, "device spans have no launching call");
         for (&phase, &count) in &counts.phases {
-            warn(count, &format!("events of kind `{}` were skipped", phase.escape_ascii()));
+            builder.warn(count, &format!("events of kind `{}` were skipped", phase.escape_ascii()));
         }
-        warn(counts.other_phases, "events of kind `other` were skipped");
-        match end {
-            End::Whole => {}
-            End::Unclosed => warnings.push("the closing bracket is missing; every event before it was read".to_owned()),
-            End::CutOff => warnings.push("the file is cut off; only the events before the cut were read".to_owned()),
-            End::Damaged(offset) => {
-                warnings.push(format!("the file is damaged after {offset} bytes; everything before that was read"));
-            }
-        }
+        builder.warn(counts.other_phases, "events of kind `other` were skipped");
     }
 }

@@ -72,7 +72,7 @@ impl Flows {
         self.others.push((key, end));
     }
 
-    /// Adds one end of a flow that a span gives.
+    /// Adds an end of a flow, given by the fields of a span.
     pub fn bound(&mut self, end: BoundEnd) {
         self.bound.push(end);
     }

@@ -65,7 +65,7 @@ impl<'a> Lexer<'a> {
     pub fn peek(&mut self) -> Result<u8, Fault> {
         match self.bytes.get(self.at) {
             Some(&byte) if byte > b' ' => return Ok(byte),
-            _ => self.at = scan::behind_blanks(self.bytes, self.at),
+            _ => self.at = scan::after_white_space(self.bytes, self.at),
         }
         self.bytes.get(self.at).copied().ok_or(Fault::Incomplete)
     }
@@ -185,7 +185,7 @@ impl<'a> Lexer<'a> {
         Ok(&self.bytes[start..self.at])
     }
 
-    /// Consumes a number or a word: all bytes up to what may follow a value.
+    /// Consumes a number or a word, up to a byte that may follow a value.
     pub fn word(&mut self) -> Result<&'a [u8], Fault> {
         self.peek()?;
         let start = self.at;
@@ -205,7 +205,7 @@ impl<'a> Lexer<'a> {
                 // Apart from strings, no byte below the ASCII brackets opens or closes anything.
                 b'#'..b'[' => {}
                 ..=b' ' => {
-                    self.at = scan::behind_blanks(self.bytes, self.at);
+                    self.at = scan::after_white_space(self.bytes, self.at);
                     continue;
                 }
                 b'"' => {
@@ -321,8 +321,8 @@ pub fn on_one_line<'a>(raw: &'a [u8], line: &'a mut Vec<u8>) -> &'a [u8] {
     while let Some(&byte) = raw.get(at) {
         let start = at;
         at = match byte {
-            b'"' => behind_string(raw, at + 1),
-            ..=b' ' => scan::behind_blanks(raw, at),
+            b'"' => after_string(raw, at + 1),
+            ..=b' ' => scan::after_white_space(raw, at),
             _ => at + raw[at..].iter().take_while(|&&byte| byte > b' ' && byte != b'"').count(),
         };
         if byte > b' ' {
@@ -333,7 +333,7 @@ pub fn on_one_line<'a>(raw: &'a [u8], line: &'a mut Vec<u8>) -> &'a [u8] {
 }
 
 /// The end of a string that began before; the end of the bytes if it does not end.
-fn behind_string(raw: &[u8], mut at: usize) -> usize {
+fn after_string(raw: &[u8], mut at: usize) -> usize {
     while let Some(found) = scan::quote_or_escape(raw, at) {
         if raw[found] == b'"' {
             return found + 1;

@@ -123,7 +123,7 @@ fn take(done: &mut Done, document: &mut Document, sink: &mut impl Sink) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::chrome::document::{End, tests::Seen};
+    use crate::format::{End, chrome::document::tests::Seen};
 
     /// Events that look like the start of another one.
     const TEXT: &str = r#"{"about": [{"a": 1}, {"b": 2}], "traceEvents": [
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn wherever_a_file_is_cut_into_chunks_the_same_is_read() {
+    fn a_file_split_into_chunks_anywhere_reads_the_same() {
         let expected = in_pieces(TEXT.as_bytes());
         assert_eq!(expected.0.names.last().map(String::as_str), Some("last"));
         for chunk in 1..TEXT.len() {

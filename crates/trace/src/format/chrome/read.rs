@@ -110,7 +110,7 @@ impl Sink for Reader {
             return;
         }
         self.counts.damaged += batch.damaged;
-        self.counts.strange += batch.no_events;
+        self.counts.strange += batch.not_events;
         self.counts.replaced += batch.replaced;
         self.merged = std::mem::take(&mut batch.merged);
         self.merged.resize(batch.names.len(), Merged::default());
@@ -357,7 +357,7 @@ impl Reader {
         })
     }
 
-    /// Handles the flows that a span gives.
+    /// Handles the flows in the fields of a span.
     fn tie(&mut self, at: At<'_>, span: SpanEntry, time: u64) {
         let Some(step) = at.row.flow_step() else { return };
         if let Some(id) = self.id(at.batch, at.row.bind) {

@@ -13,7 +13,7 @@ fn word(bytes: &[u8], at: usize) -> Option<u64> {
 }
 
 /// The position of the first byte above the space; the end if there is none.
-pub fn behind_blanks(bytes: &[u8], mut at: usize) -> usize {
+pub fn after_white_space(bytes: &[u8], mut at: usize) -> usize {
     while let Some(word) = word(bytes, at) {
         // Adding carries into the highest bit of each byte that is above the space.
         let above = (((word & !HIGHS) + 0x5f * ONES) | word) & HIGHS;
@@ -68,7 +68,7 @@ pub fn small_whole(bytes: &[u8], start: usize) -> Option<(i64, usize)> {
 /// The largest whole number of microseconds whose nanoseconds fit.
 const MOST_MICROS: u64 = i64::MAX as u64 / 1_000 - 1;
 
-/// Microseconds as nanoseconds, and their end: digits, and perhaps a fraction, of which three digits count.
+/// Parses microseconds as nanoseconds: digits with an optional fraction, of which three digits count. Also returns the end.
 #[inline(always)]
 pub fn plain_micros(bytes: &[u8], start: usize) -> Option<(u64, usize)> {
     let (micros, mut end) = digits(bytes, start);
@@ -137,7 +137,7 @@ fn digits_of(word: u64) -> (u64, usize) {
     // Adding carries into the highest bit of each byte that is above nine.
     let others = (((digits & !HIGHS) + 0x76 * ONES) | digits) & HIGHS;
     let count = (others.trailing_zeros() / 8) as usize;
-    // The digits move to the end of the number, behind zeros.
+    // Moves the digits to the end of the word, after leading zeros.
     let digits = if count == 0 { 0 } else { digits << (64 - 8 * count) };
     let pairs = (digits.wrapping_mul(10)).wrapping_add(digits >> 8);
     let pairs = [pairs, pairs >> 16].map(|pairs| pairs & 0x0000_00ff_0000_00ff);
@@ -153,12 +153,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn searches_find_what_a_look_at_each_byte_finds(bytes in proptest::collection::vec(any::<u8>(), 0..80), start in 0..80_usize) {
+        fn searches_agree_with_a_byte_by_byte_search(bytes in proptest::collection::vec(any::<u8>(), 0..80), start in 0..80_usize) {
             let start = start.min(bytes.len());
             let found = bytes[start..].iter().position(|byte| matches!(byte, b'"' | b'\\')).map(|at| start + at);
             prop_assert_eq!(quote_or_escape(&bytes, start), found);
             let found = bytes[start..].iter().position(|&byte| byte > b' ').map_or(bytes.len(), |at| start + at);
-            prop_assert_eq!(behind_blanks(&bytes, start), found);
+            prop_assert_eq!(after_white_space(&bytes, start), found);
         }
 
         #[test]
@@ -184,7 +184,7 @@ mod tests {
             let bytes = bytes.as_bytes();
             prop_assert_eq!(quote_or_escape(bytes, 0), bytes.iter().position(|byte| matches!(byte, b'"' | b'\\')));
             let found = bytes.iter().position(|&byte| byte > b' ').unwrap_or(bytes.len());
-            prop_assert_eq!(behind_blanks(bytes, 0), found);
+            prop_assert_eq!(after_white_space(bytes, 0), found);
         }
     }
 

@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_time_is_refused() {
+    fn invalid_times_are_rejected() {
         for text in ["", "null", "NaN", "1e400", "99999999999999999999", "1.2.3", "{}", "-", "\"\""] {
             assert_eq!(nanos(text), None, "{text}");
         }

@@ -103,18 +103,13 @@ impl Tracks {
     }
 
     fn make(&mut self, place: Place, builder: &mut TraceBuilder) -> TrackId {
-        let process = builder.process(place.pid);
-        let known = self.thread_names.get(&(place.pid, place.tid)).copied();
-        let name = known.unwrap_or_else(|| {
-            let what = if place.is_device { "stream" } else { "thread" };
-            let made_up = self.placeholder_name(place.tid).map(str::to_owned);
-            builder.name(&made_up.unwrap_or_else(|| format!("{what} {}", place.tid)))
-        });
-        let kind = if place.is_device { TrackKind::Stream } else { TrackKind::Thread };
+        let (kind, what) = if place.is_device { (TrackKind::Stream, "stream") } else { (TrackKind::Thread, "thread") };
+        let known = self.thread_names.get(&(place.pid, place.tid)).map(|&name| builder.text(name).to_owned());
+        let name = known.or_else(|| self.placeholder_name(place.tid).map(str::to_owned));
+        let name = name.unwrap_or_else(|| format!("{what} {}", place.tid));
         // A synchronisation of all streams of a device has stream -1.
         let number = Some(place.tid).filter(|&tid| !place.is_device || tid >= 0);
-        let device = place.is_device.then_some(place.pid);
-        let track = builder.track(Track { process, kind, name, number, device, unit: NameId::EMPTY });
+        let track = builder.named_track(place.pid, kind, &name, number, place.is_device.then_some(place.pid));
         self.places.insert(place, track);
         track
     }
@@ -210,10 +205,8 @@ impl Tracks {
     /// Finds or creates the track of the asynchronous spans of one category.
     pub fn asynchronous(&mut self, pid: i64, category: NameId, builder: &mut TraceBuilder) -> TrackId {
         *self.asyncs.entry((pid, category)).or_insert_with(|| {
-            let process = builder.process(pid);
-            let name = if category == NameId::EMPTY { builder.name("asynchronous") } else { category };
-            let kind = TrackKind::Lane;
-            builder.track(Track { process, kind, name, number: None, device: None, unit: NameId::EMPTY })
+            let name = if category == NameId::EMPTY { "asynchronous" } else { builder.text(category) }.to_owned();
+            builder.named_track(pid, TrackKind::Lane, &name, None, None)
         })
     }
 }

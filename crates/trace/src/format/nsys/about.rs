@@ -55,14 +55,14 @@ impl Reader<'_> {
     }
 
     fn processes(&mut self) {
-        let Self { connection, tables, strings, builder, places, .. } = self;
+        let Self { connection, tables, strings, places, .. } = self;
         tables.rows(connection, "PROCESSES", &["globalPid", "name", "?pid"], 2, |row| {
             if let (Some(id), Some(name)) = (row.int(0), row.text(1)) {
                 places.name_process(GlobalId(id).pid(), name);
             }
         });
         tables.rows(connection, "ThreadNames", &["globalTid", "nameId"], 2, |row| {
-            if let (Some(id), Some(name)) = (row.int(0), strings.name(row.int(1), builder)) {
+            if let (Some(id), Some(name)) = (row.int(0), strings.text(row.int(1))) {
                 places.name_thread(GlobalId(id), name);
             }
         });

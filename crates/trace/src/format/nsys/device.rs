@@ -1,6 +1,6 @@
 //! Device work: kernels, graphs, copies, memsets, synchronisations.
 
-use super::table::{Row, Tables};
+use super::table::Row;
 use super::{Reader, places::GlobalId};
 use crate::{activity::category, fields::StoredValue, names::NameId, value::Value};
 
@@ -24,56 +24,53 @@ impl Reader<'_> {
         self.each("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", &["syncType", "?eventId"], Self::sync);
     }
 
-    fn each(&mut self, table: &str, columns: &[&str], accept: fn(&mut Self, &Row<'_>, usize)) {
+    /// Passes the rows of a table to a function: all columns, and those after the common ones.
+    fn each(&mut self, table: &str, columns: &[&str], accept: fn(&mut Self, &Row<'_>, &Row<'_>)) {
         let all: Vec<&str> = COMMON.iter().chain(columns).copied().collect();
-        let mut tables = std::mem::replace(&mut self.tables, Tables::none());
-        tables.rows(self.connection, table, &all, 2, |row| accept(self, &row, COMMON.len()));
-        self.tables = tables;
+        self.rows(table, &all, |reader, row| accept(reader, row, &row.after(COMMON.len())));
     }
 
-    fn kernel(&mut self, row: &Row<'_>, first: usize) {
-        let int = |at: usize| row.int(first + at);
-        let name = self.strings.name(int(0), &mut self.builder).or(self.strings.name(int(1), &mut self.builder));
+    fn kernel(&mut self, row: &Row<'_>, own: &Row<'_>) {
+        let name =
+            self.strings.name(own.int(0), &mut self.builder).or(self.strings.name(own.int(1), &mut self.builder));
         let name = name.unwrap_or_else(|| self.builder.name("unnamed kernel"));
-        let triple = |at: usize| Some(format!("[{}, {}, {}]", int(at)?, int(at + 1)?, int(at + 2)?));
+        let triple = |at: usize| Some(format!("[{}, {}, {}]", own.int(at)?, own.int(at + 1)?, own.int(at + 2)?));
         let (grid, block) = (triple(2), triple(5));
-        let shared = int(9).map(|bytes| bytes.saturating_add(int(10).unwrap_or(0)));
+        let shared = own.int(9).map(|bytes| bytes.saturating_add(own.int(10).unwrap_or(0)));
         let fields = [
-            ("registers per thread", int(8).map(Value::Int)),
+            ("registers per thread", own.int(8).map(Value::Int)),
             ("shared memory", shared.map(Value::Int)),
             ("grid", grid.as_deref().map(Value::Str)),
             ("block", block.as_deref().map(Value::Str)),
-            ("graph id", int(11).filter(|&id| id != 0).map(Value::Int)),
-            ("graph node id", int(12).filter(|&id| id != 0).map(Value::Int)),
+            ("graph id", own.int(11).filter(|&id| id != 0).map(Value::Int)),
+            ("graph node id", own.int(12).filter(|&id| id != 0).map(Value::Int)),
         ];
         self.work(row, Work { category: category::KERNEL, name, fields: &fields });
     }
 
-    fn graph(&mut self, row: &Row<'_>, first: usize) {
-        let id = row.int(first);
+    fn graph(&mut self, row: &Row<'_>, own: &Row<'_>) {
+        let id = own.int(0);
         let name = self.builder.name("CUDA graph");
         let fields = [("graph id", id.map(Value::Int))];
         self.work(row, Work { category: category::GRAPH, name, fields: &fields });
     }
 
-    fn copy(&mut self, row: &Row<'_>, first: usize) {
-        let int = |at: usize| row.int(first + at);
-        let kind = copy_kind(int(1));
-        let (from, to) = (memory_kind(int(2), kind.1), memory_kind(int(3), kind.2));
+    fn copy(&mut self, row: &Row<'_>, own: &Row<'_>) {
+        let kind = copy_kind(own.int(1));
+        let (from, to) = (memory_kind(own.int(2), kind.1), memory_kind(own.int(3), kind.2));
         let name = self.builder.name(&format!("Memcpy {} ({from} -> {to})", kind.0));
-        let fields = [("bytes", int(0).map(Value::Int)), ("kind", Some(Value::Str(kind.0)))];
+        let fields = [("bytes", own.int(0).map(Value::Int)), ("kind", Some(Value::Str(kind.0)))];
         self.work(row, Work { category: category::COPY, name, fields: &fields });
     }
 
-    fn memset(&mut self, row: &Row<'_>, first: usize) {
-        let int = |at: usize| row.int(first + at);
-        let name = self.builder.name(&format!("Memset ({})", memory_kind(int(2), "Device")));
-        let fields = [("bytes", int(0).map(Value::Int)), ("value", int(1).map(Value::Int))];
+    fn memset(&mut self, row: &Row<'_>, own: &Row<'_>) {
+        let name = self.builder.name(&format!("Memset ({})", memory_kind(own.int(2), "Device")));
+        let fields = [("bytes", own.int(0).map(Value::Int)), ("value", own.int(1).map(Value::Int))];
         self.work(row, Work { category: category::MEMSET, name, fields: &fields });
     }
 
-    fn sync(&mut self, row: &Row<'_>, first: usize) {
-        let kind = match row.int(first) {
+    fn sync(&mut self, row: &Row<'_>, own: &Row<'_>) {
+        let kind = match own.int(0) {
             Some(1) => "Event Sync",
             Some(2) => "Stream Wait Event",
             Some(3) => "Stream Sync",
@@ -82,7 +79,7 @@ impl Reader<'_> {
         };
         let name = self.builder.name(kind);
         let fields =
-            [("cuda_sync_kind", Some(Value::Str(kind))), ("wait_on_cuda_event_id", row.int(first + 1).map(Value::Int))];
+            [("cuda_sync_kind", Some(Value::Str(kind))), ("wait_on_cuda_event_id", own.int(1).map(Value::Int))];
         self.work(row, Work { category: category::DEVICE_SYNC, name, fields: &fields });
     }
 

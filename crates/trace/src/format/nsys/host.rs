@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 
-use super::table::{Row, Tables};
+use super::table::Row;
 use super::{Reader, device::correlation_of, places::GlobalId};
 use crate::fields::{FieldBlock, StoredValue};
+use crate::format::pairing::NO_END;
 use crate::{activity::category, builder::SpanEntry, names::NameId, time::Nanos};
 
 /// The kinds of NVTX events that are read, as numbered by `ENUM_NSYS_EVENT_TYPE`; the text variants come from files.
@@ -43,8 +44,8 @@ impl Reader<'_> {
         self.nvtx();
     }
 
-    fn rows(&mut self, table: &str, columns: &[&str], mut accept: impl FnMut(&mut Self, &Row<'_>)) {
-        let mut tables = std::mem::replace(&mut self.tables, Tables::none());
+    pub fn rows(&mut self, table: &str, columns: &[&str], mut accept: impl FnMut(&mut Self, &Row<'_>)) {
+        let mut tables = std::mem::take(&mut self.tables);
         tables.rows(self.connection, table, columns, 2, |row| accept(self, &row));
         self.tables = tables;
     }
@@ -112,9 +113,7 @@ impl Reader<'_> {
         // The second pass over the same table has the same missing columns.
         self.tables.warnings.truncate(before);
         self.close(&open, last);
-        if others > 0 {
-            self.builder.warnings.push(format!("{others} NVTX events of other kinds were skipped"));
-        }
+        self.builder.warn(others, "NVTX events of other kinds were skipped");
     }
 
     fn nvtx_text(&mut self, row: &Row<'_>) -> Option<NameId> {
@@ -191,10 +190,7 @@ impl Reader<'_> {
             self.builder.end_span(span, end);
             self.builder.leave_open(span);
         }
-        if !open.is_empty() {
-            let count = open.len();
-            self.builder.warnings.push(format!("{count} spans have no end and were closed at the end of the trace"));
-        }
+        self.builder.warn(open.len() as u64, NO_END);
     }
 }
 
@@ -212,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_of_the_interface_are_no_names() {
+    fn interface_versions_are_removed_from_names() {
         for (name, call) in
             [("cudaMemcpyAsync_v3020", "cudaMemcpyAsync"), ("cuMemAlloc_v2", "cuMemAlloc_v2"), ("cudaFree", "cudaFree")]
         {

@@ -1,8 +1,8 @@
 //! SQLite exports of Nsight Systems (`nsys export --type sqlite`).
 //!
 //! Tables become spans in torch.profiler's terms: kernels, copies and memsets on the streams of their devices, calls on
-//! host threads, connected by correlation id; NVTX ranges as stages. Exports differ by version and by what was traced:
-//! a missing column gives a warning, a missing table counts as empty.
+//! host threads, connected by correlation id; NVTX ranges as stages. Exports differ by version and tracing
+//! options: a missing column causes a warning, a missing table counts as empty.
 //!
 //! The file is opened as immutable: nothing is locked, and no file is created next to it.
 
@@ -113,14 +113,9 @@ impl<'c> Reader<'c> {
     fn finish(mut self) -> Result<Trace, ReadError> {
         let unexplained = self.launches.connect(&mut self.builder);
         let misplaced = self.builder.discard_misplaced();
-        let mut warn = |count: u64, what: &str| {
-            if count > 0 {
-                self.builder.warnings.push(format!("{count} {what}"));
-            }
-        };
-        warn(self.impossible_times, "rows without a valid time were skipped");
-        warn(misplaced, "rows do not fit their track and were skipped");
-        warn(unexplained, "device spans have no launching call");
+        self.builder.warn(self.impossible_times, "rows without a valid time were skipped");
+        self.builder.warn(misplaced, "rows do not fit their track and were skipped");
+        self.builder.warn(unexplained, "device spans have no launching call");
         let passed_over = self.tables.passed_over(self.connection);
         self.builder.warnings.extend(self.tables.warnings);
         self.builder.warnings.extend(passed_over);

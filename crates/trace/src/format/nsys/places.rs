@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use crate::track::{Track, TrackId, TrackKind};
-use crate::{builder::TraceBuilder, names::NameId};
+use crate::builder::TraceBuilder;
+use crate::track::{TrackId, TrackKind};
 
 /// A process and a thread in one number, as packed by Nsight Systems: 24 bits each, the thread in the lowest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -29,7 +29,7 @@ enum Place {
 #[derive(Debug, Default)]
 pub struct Places {
     tracks: HashMap<Place, TrackId>,
-    thread_names: HashMap<(i64, i64), NameId>,
+    thread_names: HashMap<(i64, i64), String>,
     process_names: HashMap<i64, String>,
 }
 
@@ -37,8 +37,8 @@ pub struct Places {
 const ALL_STREAMS: i64 = 0xffff_ffff;
 
 impl Places {
-    pub fn name_thread(&mut self, thread: GlobalId, name: NameId) {
-        self.thread_names.insert((thread.pid(), thread.tid()), name);
+    pub fn name_thread(&mut self, thread: GlobalId, name: &str) {
+        self.thread_names.insert((thread.pid(), thread.tid()), name.to_owned());
     }
 
     pub fn name_process(&mut self, pid: i64, name: &str) {
@@ -46,59 +46,39 @@ impl Places {
     }
 
     pub fn thread(&mut self, id: GlobalId, builder: &mut TraceBuilder) -> TrackId {
-        let (pid, tid) = (id.pid(), id.tid());
-        let name = self.thread_names.get(&(pid, tid)).copied();
-        self.track(Place::Thread(pid, tid), pid, builder, |process, builder| Track {
-            process,
-            kind: TrackKind::Thread,
-            name: name.unwrap_or_else(|| builder.name(&format!("thread {tid}"))),
-            number: Some(tid),
-            device: None,
-            unit: NameId::EMPTY,
-        })
+        self.track(Place::Thread(id.pid(), id.tid()), builder)
     }
 
     pub fn stream(&mut self, pid: i64, device: i64, stream: i64, builder: &mut TraceBuilder) -> TrackId {
         let stream = Some(stream).filter(|&stream| stream != ALL_STREAMS && stream >= 0);
-        self.track(Place::Stream { pid, device, stream }, pid, builder, |process, builder| Track {
-            process,
-            kind: TrackKind::Stream,
-            name: builder.name(&stream.map_or_else(|| "all streams".to_owned(), |stream| format!("stream {stream}"))),
-            number: stream,
-            device: Some(device),
-            unit: NameId::EMPTY,
-        })
+        self.track(Place::Stream { pid, device, stream }, builder)
     }
 
     /// The track of ranges without a thread.
     pub fn ranges(&mut self, pid: i64, builder: &mut TraceBuilder) -> TrackId {
-        self.track(Place::Ranges(pid), pid, builder, |process, builder| Track {
-            process,
-            kind: TrackKind::Lane,
-            name: builder.name("NVTX ranges"),
-            number: None,
-            device: None,
-            unit: NameId::EMPTY,
-        })
+        self.track(Place::Ranges(pid), builder)
     }
 
-    fn track(
-        &mut self,
-        place: Place,
-        pid: i64,
-        builder: &mut TraceBuilder,
-        make: impl FnOnce(crate::ProcessId, &mut TraceBuilder) -> Track,
-    ) -> TrackId {
-        if let Some(&known) = self.tracks.get(&place) {
-            return known;
-        }
-        let process = builder.process(pid);
-        if let Some(name) = self.process_names.get(&pid) {
-            builder.name_process(process, name);
-        }
-        let track = make(process, builder);
-        let track = builder.track(track);
-        self.tracks.insert(place, track);
-        track
+    fn track(&mut self, place: Place, builder: &mut TraceBuilder) -> TrackId {
+        let Self { tracks, thread_names, process_names } = self;
+        *tracks.entry(place).or_insert_with(|| {
+            let (pid, kind, name, number, device) = match place {
+                Place::Thread(pid, tid) => {
+                    (pid, TrackKind::Thread, thread_names.get(&(pid, tid)).cloned(), Some(tid), None)
+                }
+                Place::Stream { pid, device, stream } => (pid, TrackKind::Stream, None, stream, Some(device)),
+                Place::Ranges(pid) => (pid, TrackKind::Lane, Some("NVTX ranges".to_owned()), None, None),
+            };
+            let name = name.unwrap_or_else(|| match number {
+                Some(number) if kind == TrackKind::Thread => format!("thread {number}"),
+                Some(number) => format!("stream {number}"),
+                None => "all streams".to_owned(),
+            });
+            let process = builder.process(pid);
+            if let Some(name) = process_names.get(&pid) {
+                builder.name_process(process, name);
+            }
+            builder.named_track(pid, kind, &name, number, device)
+        })
     }
 }

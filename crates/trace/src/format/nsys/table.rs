@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use rusqlite::{Connection, types::ValueRef};
 
 /// The tables of an export with their columns.
+#[derive(Default)]
 pub struct Tables {
     columns: BTreeMap<String, BTreeSet<String>>,
     read: BTreeSet<String>,
@@ -23,6 +24,11 @@ pub enum Cell {
 }
 
 impl Row<'_> {
+    /// The values from a column on.
+    pub fn after(&self, column: usize) -> Self {
+        Self(&self.0[column..])
+    }
+
     /// The value of a column, if it is a whole number.
     pub fn int(&self, column: usize) -> Option<i64> {
         match self.0.get(column)? {
@@ -51,12 +57,7 @@ impl Tables {
             let listed = listed.query_map([&name], |row| row.get(0))?.filter_map(Result::ok).collect();
             columns.insert(name, listed);
         }
-        Ok(Self { columns, read: BTreeSet::new(), warnings: Vec::new() })
-    }
-
-    /// No tables: a placeholder while they are being read.
-    pub fn none() -> Self {
-        Self { columns: BTreeMap::new(), read: BTreeSet::new(), warnings: Vec::new() }
+        Ok(Self { columns, ..Self::default() })
     }
 
     pub fn has(&self, table: &str) -> bool {
@@ -68,7 +69,7 @@ impl Tables {
     }
 
     /// Reads the rows of a table, if it exists. If one of the first `needed` columns is missing, the table is skipped;
-    /// any other missing column gives a warning unless its name starts with `?`.
+    /// any other missing column causes a warning unless its name starts with `?`.
     pub fn rows(
         &mut self,
         connection: &Connection,

@@ -13,9 +13,8 @@ use std::{io, sync::Arc};
 use ::parquet::basic::{Compression, Encoding};
 use ::parquet::errors::ParquetError;
 use ::parquet::file::{
-    metadata::KeyValue,
+    metadata::{KeyValue, ParquetMetaDataReader},
     properties::{EnabledStatistics, WriterProperties},
-    reader::{FileReader, SerializedFileReader},
     writer::SerializedFileWriter,
 };
 use ::parquet::schema::types::{ColumnPath, Type};
@@ -88,8 +87,8 @@ impl Part {
     /// An entry of the metadata of a table's first file; none if there is no such file or entry.
     pub fn stored(&self, table: &str, key: &str) -> Option<String> {
         let file = File::open(self.folder(table).join("part-0.parquet")).ok()?;
-        let reader = SerializedFileReader::new(file).ok()?;
-        let entries = reader.metadata().file_metadata().key_value_metadata()?;
+        let metadata = ParquetMetaDataReader::new().parse_and_finish(&file).ok()?;
+        let entries = metadata.file_metadata().key_value_metadata()?;
         entries.iter().find(|entry| entry.key == key)?.value.clone()
     }
 

@@ -1,5 +1,6 @@
 use std::collections::BTreeMap;
 
+use ::parquet::file::reader::{FileReader, SerializedFileReader};
 use ::parquet::record::{Field, Row};
 
 use super::*;
@@ -38,7 +39,7 @@ fn small_trace() -> Trace {
 }
 
 #[test]
-fn the_tables_of_a_trace_hold_what_the_trace_holds() {
+fn the_tables_of_a_trace_contain_all_of_its_events() {
     let (folder, trace) = (tempfile::tempdir().unwrap(), small_trace());
     let part = part(folder.path());
     for write in [spans, flows, marks, values] {

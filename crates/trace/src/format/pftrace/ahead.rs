@@ -1,4 +1,4 @@
-//! Inflates the blocks of a file on a thread of its own, while earlier ones are read.
+//! Inflates the blocks of a file on a separate thread, ahead of the reader.
 
 use std::sync::mpsc::{Receiver, SendError, SyncSender, sync_channel};
 use std::{collections::VecDeque, io::Read, thread};
@@ -7,16 +7,16 @@ use flate2::bufread::ZlibDecoder;
 
 use super::{packet::Packet, wire::Damaged};
 
-/// How many blocks are inflated before they are read.
+/// The number of blocks inflated ahead of the reader.
 pub const AHEAD: usize = 4;
 
-/// How a packet that is a compressed block begins.
+/// The first bytes of a packet with a compressed block.
 pub const COMPRESSED: [u8; 2] = [0x92, 0x03];
 
 /// Blocks up to this length are kept in memory while they are read. Writers compress blocks of at most a megabyte.
 const LONGEST_KEPT: u64 = 1 << 20;
 
-/// An inflated block; none if it is too long to keep.
+/// An inflated block; none if it is too long to be kept in memory.
 type Inflated = Result<Option<Vec<u8>>, Damaged>;
 
 /// A packet and its inflated block.
@@ -34,24 +34,27 @@ pub struct Block {
     pub whole: u64,
 }
 
-/// The blocks that are on their way.
+/// The blocks that were submitted and not yet read.
 #[derive(Debug, Default)]
 pub struct Ahead {
-    /// The places of the blocks: offset and length; and the block, if it could not be handed over.
+    /// Offset and length of each block; and the block itself, if there is no thread to inflate it.
     places: VecDeque<(u64, u64, Option<Done>)>,
-    thread: Option<(SyncSender<Vec<u8>>, Receiver<Done>)>,
+    /// Each job is a packet and a buffer for its block.
+    thread: Option<(SyncSender<(Vec<u8>, Vec<u8>)>, Receiver<Done>)>,
+    /// Buffers of earlier blocks: fresh memory for each block would cost as much as inflating it.
+    spare: Vec<Vec<u8>>,
 }
 
 impl Ahead {
-    /// Adds a block. At most one more than [`AHEAD`] are on their way.
+    /// Submits a block. At most one more than [`AHEAD`] are in flight.
     pub fn push(&mut self, packet: Vec<u8>, offset: u64, whole: u64) {
         let (jobs, _) = self.thread.get_or_insert_with(|| {
-            let (jobs, todo) = sync_channel::<Vec<u8>>(AHEAD + 1);
+            let (jobs, todo) = sync_channel::<(Vec<u8>, Vec<u8>)>(AHEAD + 1);
             let (done, blocks) = sync_channel(AHEAD + 1);
             let work = move || {
-                for packet in todo {
-                    let inflated = inflated(&packet);
-                    // Nobody waits for it if the file ended early.
+                for (packet, buffer) in todo {
+                    let inflated = inflated(&packet, buffer);
+                    // The reader is gone if the file ended early.
                     if done.send((packet, inflated)).is_err() {
                         return;
                     }
@@ -61,14 +64,15 @@ impl Ahead {
             drop(thread::Builder::new().spawn(work));
             (jobs, blocks)
         });
-        let own = jobs.send(packet).err().map(|SendError(packet)| {
-            let inflated = inflated(&packet);
+        let buffer = self.spare.pop().unwrap_or_default();
+        let own = jobs.send((packet, buffer)).err().map(|SendError((packet, buffer))| {
+            let inflated = inflated(&packet, buffer);
             (packet, inflated)
         });
         self.places.push_back((offset, whole, own));
     }
 
-    /// The next block, if more than `left` are on their way.
+    /// The next block, if more than `left` are in flight.
     pub fn next(&mut self, left: usize) -> Option<Block> {
         if self.places.len() <= left {
             return None;
@@ -78,16 +82,22 @@ impl Ahead {
         let (packet, inflated) = own.or_else(|| blocks.recv().ok()).unwrap_or((Vec::new(), Err(Damaged)));
         Some(Block { packet, inflated, offset, whole })
     }
+
+    /// Uses the buffer of a block again.
+    pub fn reuse(&mut self, buffer: Vec<u8>) {
+        self.spare.push(buffer);
+    }
 }
 
-fn inflated(packet: &[u8]) -> Inflated {
-    // The reader knows what to do with a damaged packet.
-    Packet::of(packet).ok().and_then(|packet| packet.compressed).map_or(Ok(None), inflate)
+fn inflated(packet: &[u8], buffer: Vec<u8>) -> Inflated {
+    // The reader reports damaged packets.
+    Packet::of(packet).ok().and_then(|packet| packet.compressed).map_or(Ok(None), |block| inflate(block, buffer))
 }
 
-/// Inflates a block.
-pub fn inflate(bytes: &[u8]) -> Inflated {
-    let mut block = Vec::with_capacity(bytes.len().min(1 << 17) * 4);
+/// Inflates a block into a buffer.
+pub fn inflate(bytes: &[u8], mut block: Vec<u8>) -> Inflated {
+    block.clear();
+    block.reserve(bytes.len().min(1 << 17) * 4);
     match ZlibDecoder::new(bytes).take(LONGEST_KEPT + 1).read_to_end(&mut block) {
         Ok(length) if length as u64 <= LONGEST_KEPT => Ok(Some(block)),
         Ok(_) => Ok(None),

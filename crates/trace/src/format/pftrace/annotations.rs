@@ -15,7 +15,7 @@ const TOO_DEEP: u32 = 100;
 const ENTRY: u32 = 11;
 const ELEMENT: u32 = 12;
 
-/// Interned strings by their number. Writers count from one, so most of them are found by index.
+/// Interned strings by id. Writers count from one, so most ids are indices.
 #[derive(Debug, Default)]
 pub struct Interned {
     near: Vec<Option<NameId>>,
@@ -30,7 +30,7 @@ impl Interned {
     }
 
     fn insert(&mut self, number: u64, name: NameId) {
-        // The table grows with the strings in it, whatever their numbers are.
+        // The table grows with the number of strings, not with their largest id.
         match usize::try_from(number) {
             Ok(at) if at <= 2 * self.near.len() + 64 => {
                 self.near.resize(self.near.len().max(at + 1), None);
@@ -41,7 +41,7 @@ impl Interned {
     }
 }
 
-/// The interned strings of one sequence that annotations refer to.
+/// The names and strings of annotations, interned per sequence.
 #[derive(Debug, Default)]
 pub struct AnnotationNames {
     names: Interned,
@@ -54,7 +54,7 @@ impl AnnotationNames {
         intern(strings, &mut self.strings, builder);
     }
 
-    /// Puts the annotations of an event into `fields`; arrays and dictionaries as JSON.
+    /// Reads the annotations of an event into `fields`; arrays and dictionaries become JSON.
     pub fn read(
         &self,
         event: &Event<'_>,
@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn interned_strings_are_found_whatever_their_numbers_are() {
+    fn interned_strings_are_found_by_any_id() {
         let mut table = Interned::default();
         let numbers = [1, 2, 1 << 40, 500, 3, 100, 64, 2_000, u64::MAX];
         for (at, &number) in numbers.iter().enumerate() {

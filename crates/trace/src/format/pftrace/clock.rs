@@ -1,18 +1,21 @@
 //! Clocks: converts packet timestamps to nanoseconds on the boot-time clock.
 
+use std::ops::RangeInclusive;
+
 use hashbrown::HashMap;
 
 use super::{BOOTTIME, proto::ClockSnapshot};
 
-/// The first id of the clocks that belong to one sequence.
-const FIRST_OWN: u32 = 64;
+/// The ids of clocks that belong to one sequence; all others are global.
+const OWN: RangeInclusive<u32> = 64..=127;
 
 /// The clocks of a sequence.
 #[derive(Debug, Default)]
 pub struct Clocks {
     /// The clock of packets that name none.
     pub default: Option<u32>,
-    own: HashMap<u32, Clock>,
+    /// Nearly always one.
+    own: Vec<(u32, Clock)>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -35,10 +38,11 @@ impl Clocks {
     pub fn take(&mut self, snapshot: &ClockSnapshot) {
         let Some(boot) = boot_time(snapshot) else { return };
         for clock in &snapshot.clocks {
-            if let (Some(id @ FIRST_OWN..), Some(base)) = (clock.clock_id, clock.timestamp) {
+            if let (Some(id), Some(base)) = (clock.clock_id.filter(|id| OWN.contains(id)), clock.timestamp) {
                 let is_incremental = clock.is_incremental.unwrap_or(false);
                 let unit = clock.unit_multiplier_ns.unwrap_or(1);
-                self.own.insert(id, Clock { is_incremental, unit, base, boot });
+                self.own.retain(|(known, _)| *known != id);
+                self.own.push((id, Clock { is_incremental, unit, base, boot }));
             }
         }
     }
@@ -46,7 +50,8 @@ impl Clocks {
     /// The boot time of a timestamp; none if it is out of range.
     pub fn time(&mut self, clock: Option<u32>, stamp: u64, shared: &SharedClocks) -> Option<u64> {
         let clock = clock.or(self.default).unwrap_or(BOOTTIME);
-        let Some(clock) = self.own.get_mut(&clock) else { return shared.time(clock, stamp) };
+        let own = self.own.iter_mut().find(|(id, _)| *id == clock);
+        let Some((_, clock)) = own else { return shared.time(clock, stamp) };
         if clock.is_incremental {
             // A difference may be negative: it then wraps around, as in Perfetto's own arithmetic.
             clock.boot = clock.boot.wrapping_add(stamp.wrapping_mul(clock.unit));
@@ -65,7 +70,7 @@ impl SharedClocks {
     pub fn take(&mut self, snapshot: &ClockSnapshot) {
         let Some(boot) = boot_time(snapshot) else { return };
         for clock in &snapshot.clocks {
-            if let (Some(id @ ..FIRST_OWN), Some(time)) = (clock.clock_id, clock.timestamp) {
+            if let (Some(id), Some(time)) = (clock.clock_id.filter(|id| !OWN.contains(id)), clock.timestamp) {
                 self.0.entry(id).or_insert(i128::from(time) - i128::from(boot));
             }
         }
@@ -80,9 +85,24 @@ impl SharedClocks {
 
 /// The boot time of a snapshot, or of the first global clock if there is none.
 fn boot_time(snapshot: &ClockSnapshot) -> Option<u64> {
-    let is =
-        |clock: &&super::proto::Clock, ids: std::ops::Range<u32>| clock.clock_id.is_some_and(|id| ids.contains(&id));
-    let boot = snapshot.clocks.iter().find(|clock| is(clock, BOOTTIME..BOOTTIME + 1));
-    let stand_in = || snapshot.clocks.iter().find(|clock| is(clock, 0..FIRST_OWN));
-    boot.or_else(stand_in)?.timestamp
+    let has = |is: fn(u32) -> bool| snapshot.clocks.iter().find(|clock| clock.clock_id.is_some_and(is));
+    has(|id| id == BOOTTIME).or_else(|| has(|id| !OWN.contains(&id)))?.timestamp
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::proto::Clock;
+    use super::*;
+
+    #[test]
+    fn clocks_of_a_sequence_are_its_own_and_others_are_shared() {
+        let snapshot =
+            ClockSnapshot { clocks: [(BOOTTIME, 1_000), (70, 7), (200, 50)].map(|(id, at)| Clock::at(id, at)).into() };
+        let (mut own, mut shared) = (Clocks::default(), SharedClocks::default());
+        own.take(&snapshot);
+        shared.take(&snapshot);
+        assert_eq!([70, 200].map(|clock| own.time(Some(clock), 60, &shared)), [Some(1_053), Some(1_010)]);
+        let other = |clock| Clocks::default().time(Some(clock), 60, &shared);
+        assert_eq!([70, 200].map(other), [Some(60), Some(1_010)]);
+    }
 }

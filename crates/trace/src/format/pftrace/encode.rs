@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_has_one_number_wherever_its_text_lies() {
+    fn a_name_has_one_id_whatever_its_address() {
         let (mut interned, mut fresh) = (Interned::default(), Vec::new());
         let names: Vec<String> = (0..100).map(|name| format!("name {name}")).collect();
         let numbers = |interned: &mut Interned, fresh: &mut Vec<u8>| -> Vec<u64> {

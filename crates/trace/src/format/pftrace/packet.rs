@@ -19,6 +19,25 @@ pub struct Packet<'a> {
 impl<'a> Packet<'a> {
     #[inline]
     pub fn of(bytes: &'a [u8]) -> Result<Self, Damaged> {
+        match Self::usual(bytes) {
+            Some(packet) => Ok(packet),
+            None => Self::any(bytes),
+        }
+    }
+
+    /// A packet with a time, a sequence and an event in this order: nearly all that we write.
+    #[inline]
+    fn usual(bytes: &'a [u8]) -> Option<Self> {
+        let mut rest = bytes.strip_prefix(&[8 << 3])?;
+        let timestamp = Some(varint(&mut rest)?);
+        rest = rest.strip_prefix(&[10 << 3])?;
+        let sequence = varint(&mut rest)? as u32;
+        rest = rest.strip_prefix(&[11 << 3 | 2])?;
+        let length = varint(&mut rest)?;
+        (rest.len() as u64 == length).then(|| Self { timestamp, sequence, event: Some(rest), ..Self::default() })
+    }
+
+    fn any(bytes: &'a [u8]) -> Result<Self, Damaged> {
         let mut packet = Self::default();
         for field in Fields(bytes) {
             let (tag, value) = field?;
@@ -37,10 +56,9 @@ impl<'a> Packet<'a> {
     }
 }
 
-/// A track event. Annotations and flows stay in its bytes until they are asked for.
+/// A track event. Annotations and flows are decoded on demand.
 #[derive(Debug, Default)]
 pub struct Event<'a> {
-    bytes: &'a [u8],
     pub kind: u64,
     pub track: Option<u64>,
     pub name_iid: Option<u64>,
@@ -49,7 +67,8 @@ pub struct Event<'a> {
     pub category_iid: Option<u64>,
     pub category: Option<&'a [u8]>,
     pub counter: Option<Number>,
-    pub has_annotations: bool,
+    /// Its bytes from the first annotation on.
+    annotations: &'a [u8],
     /// Its bytes from the first flow on.
     flows: &'a [u8],
 }
@@ -58,39 +77,87 @@ const ANNOTATION: u32 = 4;
 const FLOW: u32 = 47;
 const TERMINATING_FLOW: u32 = 48;
 
+/// The keys of the fields that most events have: number and wire type in one byte.
+mod key {
+    pub const CATEGORY_IID: u8 = 3 << 3;
+    pub const ANNOTATION: u8 = 4 << 3 | 2;
+    pub const KIND: u8 = 9 << 3;
+    pub const NAME_IID: u8 = 10 << 3;
+}
+
 impl<'a> Event<'a> {
     #[inline]
     pub fn of(bytes: &'a [u8]) -> Result<Self, Damaged> {
-        let mut event = Self { bytes, ..Self::default() };
-        let mut fields = Fields(bytes);
-        loop {
-            let rest = fields.0;
-            let Some(field) = fields.next() else { break };
-            let (tag, value) = field?;
-            match tag {
-                3 => event.category_iid = event.category_iid.or(first_number(value)?),
-                ANNOTATION => {
-                    value.bytes()?;
-                    event.has_annotations = true;
+        let (mut event, mut rest) = (Self::default(), bytes);
+        while let Some((&key, after)) = rest.split_first() {
+            let mut value = after;
+            match key {
+                key::KIND => event.kind = varint(&mut value).ok_or(Damaged)?,
+                key::NAME_IID => event.name_iid = Some(varint(&mut value).ok_or(Damaged)?),
+                key::CATEGORY_IID => {
+                    let category = varint(&mut value).ok_or(Damaged)?;
+                    event.category_iid = event.category_iid.or(Some(category));
                 }
-                9 => event.kind = value.varint()?,
-                10 => event.name_iid = Some(value.varint()?),
-                11 => event.track = Some(value.varint()?),
-                22 => event.category = event.category.or(Some(value.bytes()?)),
-                23 => event.name = Some(value.bytes()?),
-                30 => event.counter = Some(Number::Int(value.varint()? as i64)),
-                44 => event.counter = event.counter.or(Some(Number::Float(f64::from_bits(value.fixed()?)))),
-                FLOW | TERMINATING_FLOW if event.flows.is_empty() => event.flows = rest,
-                _ => {}
+                key::ANNOTATION => {
+                    take_bytes(&mut value).ok_or(Damaged)?;
+                    if event.annotations.is_empty() {
+                        event.annotations = rest;
+                    }
+                }
+                _ => value = event.other_field(rest)?,
             }
+            rest = value;
         }
         Ok(event)
     }
 
+    /// Reads the first field of `bytes`, whatever it is, and returns the bytes after it.
+    fn other_field(&mut self, bytes: &'a [u8]) -> Result<&'a [u8], Damaged> {
+        let mut fields = Fields(bytes);
+        let (tag, value) = fields.next().ok_or(Damaged)??;
+        match tag {
+            3 => self.category_iid = self.category_iid.or(first_number(value)?),
+            ANNOTATION => {
+                value.bytes()?;
+                self.annotations = if self.annotations.is_empty() { bytes } else { self.annotations };
+            }
+            9 => self.kind = value.varint()?,
+            10 => self.name_iid = Some(value.varint()?),
+            11 => self.track = Some(value.varint()?),
+            22 => self.category = self.category.or(Some(value.bytes()?)),
+            23 => self.name = Some(value.bytes()?),
+            30 => self.counter = Some(Number::Int(value.varint()? as i64)),
+            44 => self.counter = self.counter.or(Some(Number::Float(f64::from_bits(value.fixed()?)))),
+            FLOW | TERMINATING_FLOW if self.flows.is_empty() => self.flows = bytes,
+            _ => {}
+        }
+        Ok(fields.0)
+    }
+
+    pub fn has_flows(&self) -> bool {
+        !self.flows.is_empty()
+    }
+
     /// The messages of its annotations.
+    #[inline]
     pub fn annotations(&self) -> impl Iterator<Item = &'a [u8]> {
-        let bytes = if self.has_annotations { self.bytes } else { &[] };
-        Fields(bytes).flatten().filter(|(tag, _)| *tag == ANNOTATION).filter_map(|(_, value)| value.bytes().ok())
+        let mut rest = self.annotations;
+        std::iter::from_fn(move || {
+            while let Some((&key, mut after)) = rest.split_first() {
+                if key == key::ANNOTATION {
+                    let message = take_bytes(&mut after);
+                    rest = after;
+                    return message;
+                }
+                let mut fields = Fields(rest);
+                let field = fields.next()?.ok()?;
+                rest = fields.0;
+                if let (ANNOTATION, Field::Bytes(message)) = field {
+                    return Some(message);
+                }
+            }
+            None
+        })
     }
 
     /// The flows that leave it.
@@ -114,6 +181,15 @@ impl<'a> Event<'a> {
             single.into_iter().chain(packed)
         })
     }
+}
+
+/// Removes a length and as many bytes from the front; none if they are not there.
+#[inline]
+fn take_bytes<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let length = usize::try_from(varint(rest)?).ok()?;
+    let (bytes, after) = rest.split_at_checked(length)?;
+    *rest = after;
+    Some(bytes)
 }
 
 /// The first of repeated numbers, which may be packed.

@@ -5,28 +5,90 @@
 
 use prost::Message;
 
-#[derive(Clone, PartialEq, Message)]
-pub struct TracePacket {
-    #[prost(message, optional, tag = "5")]
-    pub chrome_events: Option<ChromeEventBundle>,
-    #[prost(message, optional, tag = "6")]
-    pub clock_snapshot: Option<ClockSnapshot>,
-    #[prost(uint64, optional, tag = "8")]
-    pub timestamp: Option<u64>,
-    #[prost(uint32, optional, tag = "10")]
-    pub sequence: Option<u32>,
-    #[prost(message, optional, tag = "12")]
-    pub interned_data: Option<InternedData>,
-    #[prost(uint32, optional, tag = "13")]
-    pub sequence_flags: Option<u32>,
-    #[prost(bytes = "vec", optional, tag = "50")]
-    pub compressed_packets: Option<Vec<u8>>,
-    #[prost(uint32, optional, tag = "58")]
-    pub timestamp_clock_id: Option<u32>,
-    #[prost(message, optional, tag = "59")]
-    pub defaults: Option<PacketDefaults>,
-    #[prost(message, optional, tag = "60")]
-    pub track_descriptor: Option<TrackDescriptor>,
+/// Declares messages: the type, the label and the number of each field, and the field in Rust.
+macro_rules! messages {
+    ($($name:ident {
+        $($kind:ident $(= $how:tt)?, $label:ident, $tag:tt: $field:ident: $type:ty;)*
+    })*) => {
+        $(
+            #[derive(Clone, PartialEq, Message)]
+            pub struct $name {
+                $(#[prost($kind $(= $how)?, $label, tag = $tag)] pub $field: $type,)*
+            }
+        )*
+    };
+}
+
+messages! {
+    TracePacket {
+        message, optional, "5": chrome_events: Option<ChromeEventBundle>;
+        message, optional, "6": clock_snapshot: Option<ClockSnapshot>;
+        uint64, optional, "8": timestamp: Option<u64>;
+        uint32, optional, "10": sequence: Option<u32>;
+        message, optional, "12": interned_data: Option<InternedData>;
+        uint32, optional, "13": sequence_flags: Option<u32>;
+        bytes = "vec", optional, "50": compressed_packets: Option<Vec<u8>>;
+        uint32, optional, "58": timestamp_clock_id: Option<u32>;
+        message, optional, "59": defaults: Option<PacketDefaults>;
+        message, optional, "60": track_descriptor: Option<TrackDescriptor>;
+    }
+    InternedName {
+        uint64, optional, "1": iid: Option<u64>;
+        bytes = "vec", optional, "2": name: Option<Vec<u8>>;
+    }
+    InternedData {
+        message, repeated, "1": event_categories: Vec<InternedName>;
+        message, repeated, "2": event_names: Vec<InternedName>;
+        message, repeated, "3": annotation_names: Vec<InternedName>;
+        message, repeated, "29": annotation_strings: Vec<InternedName>;
+    }
+    Clock {
+        uint32, optional, "1": clock_id: Option<u32>;
+        uint64, optional, "2": timestamp: Option<u64>;
+        bool, optional, "3": is_incremental: Option<bool>;
+        uint64, optional, "4": unit_multiplier_ns: Option<u64>;
+    }
+    ClockSnapshot {
+        message, repeated, "1": clocks: Vec<Clock>;
+    }
+    TrackEventDefaults {
+        uint64, optional, "11": track_uuid: Option<u64>;
+    }
+    PacketDefaults {
+        message, optional, "11": track_event_defaults: Option<TrackEventDefaults>;
+        uint32, optional, "58": timestamp_clock_id: Option<u32>;
+    }
+    ProcessDescriptor {
+        int64, optional, "1": pid: Option<i64>;
+        bytes = "vec", optional, "6": process_name: Option<Vec<u8>>;
+    }
+    ThreadDescriptor {
+        int64, optional, "1": pid: Option<i64>;
+        int64, optional, "2": tid: Option<i64>;
+        bytes = "vec", optional, "5": thread_name: Option<Vec<u8>>;
+    }
+    CounterDescriptor {
+        int32, optional, "3": unit: Option<i32>;
+        bytes = "vec", optional, "6": unit_name: Option<Vec<u8>>;
+    }
+    TrackDescriptor {
+        uint64, optional, "1": uuid: Option<u64>;
+        bytes = "vec", optional, "2": name: Option<Vec<u8>>;
+        message, optional, "3": process: Option<ProcessDescriptor>;
+        message, optional, "4": thread: Option<ThreadDescriptor>;
+        uint64, optional, "5": parent_uuid: Option<u64>;
+        message, optional, "8": counter: Option<CounterDescriptor>;
+        bytes = "vec", optional, "10": static_name: Option<Vec<u8>>;
+        bytes = "vec", optional, "14": description: Option<Vec<u8>>;
+    }
+    ChromeMetadata {
+        bytes = "vec", optional, "1": name: Option<Vec<u8>>;
+        bytes = "vec", optional, "2": string_value: Option<Vec<u8>>;
+        int64, optional, "4": int_value: Option<i64>;
+    }
+    ChromeEventBundle {
+        message, repeated, "2": metadata: Vec<ChromeMetadata>;
+    }
 }
 
 pub const SLICE_BEGIN: u64 = 1;
@@ -34,119 +96,11 @@ pub const SLICE_END: u64 = 2;
 pub const INSTANT: u64 = 3;
 pub const COUNTER: u64 = 4;
 
-#[derive(Clone, PartialEq, Message)]
-pub struct InternedName {
-    #[prost(uint64, optional, tag = "1")]
-    pub iid: Option<u64>,
-    #[prost(bytes = "vec", optional, tag = "2")]
-    pub name: Option<Vec<u8>>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub struct InternedData {
-    #[prost(message, repeated, tag = "1")]
-    pub event_categories: Vec<InternedName>,
-    #[prost(message, repeated, tag = "2")]
-    pub event_names: Vec<InternedName>,
-    #[prost(message, repeated, tag = "3")]
-    pub annotation_names: Vec<InternedName>,
-    #[prost(message, repeated, tag = "29")]
-    pub annotation_strings: Vec<InternedName>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub struct Clock {
-    #[prost(uint32, optional, tag = "1")]
-    pub clock_id: Option<u32>,
-    #[prost(uint64, optional, tag = "2")]
-    pub timestamp: Option<u64>,
-    #[prost(bool, optional, tag = "3")]
-    pub is_incremental: Option<bool>,
-    #[prost(uint64, optional, tag = "4")]
-    pub unit_multiplier_ns: Option<u64>,
-}
-
 impl Clock {
     /// A clock's time in nanoseconds.
     pub fn at(id: u32, timestamp: u64) -> Self {
         Self { clock_id: Some(id), timestamp: Some(timestamp), ..Self::default() }
     }
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub struct ClockSnapshot {
-    #[prost(message, repeated, tag = "1")]
-    pub clocks: Vec<Clock>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub struct TrackEventDefaults {
-    #[prost(uint64, optional, tag = "11")]
-    pub track_uuid: Option<u64>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub struct PacketDefaults {
-    #[prost(message, optional, tag = "11")]
-    pub track_event_defaults: Option<TrackEventDefaults>,
-    #[prost(uint32, optional, tag = "58")]
-    pub timestamp_clock_id: Option<u32>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub struct ProcessDescriptor {
-    #[prost(int64, optional, tag = "1")]
-    pub pid: Option<i64>,
-    #[prost(bytes = "vec", optional, tag = "6")]
-    pub process_name: Option<Vec<u8>>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub struct ThreadDescriptor {
-    #[prost(int64, optional, tag = "1")]
-    pub pid: Option<i64>,
-    #[prost(int64, optional, tag = "2")]
-    pub tid: Option<i64>,
-    #[prost(bytes = "vec", optional, tag = "5")]
-    pub thread_name: Option<Vec<u8>>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub struct CounterDescriptor {
-    #[prost(int32, optional, tag = "3")]
-    pub unit: Option<i32>,
-    #[prost(bytes = "vec", optional, tag = "6")]
-    pub unit_name: Option<Vec<u8>>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub struct TrackDescriptor {
-    #[prost(uint64, optional, tag = "1")]
-    pub uuid: Option<u64>,
-    #[prost(bytes = "vec", optional, tag = "2")]
-    pub name: Option<Vec<u8>>,
-    #[prost(message, optional, tag = "3")]
-    pub process: Option<ProcessDescriptor>,
-    #[prost(message, optional, tag = "4")]
-    pub thread: Option<ThreadDescriptor>,
-    #[prost(uint64, optional, tag = "5")]
-    pub parent_uuid: Option<u64>,
-    #[prost(message, optional, tag = "8")]
-    pub counter: Option<CounterDescriptor>,
-    #[prost(bytes = "vec", optional, tag = "10")]
-    pub static_name: Option<Vec<u8>>,
-    #[prost(bytes = "vec", optional, tag = "14")]
-    pub description: Option<Vec<u8>>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub struct ChromeMetadata {
-    #[prost(bytes = "vec", optional, tag = "1")]
-    pub name: Option<Vec<u8>>,
-    #[prost(bytes = "vec", optional, tag = "2")]
-    pub string_value: Option<Vec<u8>>,
-    #[prost(int64, optional, tag = "4")]
-    pub int_value: Option<i64>,
 }
 
 impl ChromeMetadata {
@@ -159,10 +113,4 @@ impl ChromeMetadata {
     pub fn number(name: &str, value: i64) -> Self {
         Self { name: Some(name.into()), string_value: None, int_value: Some(value) }
     }
-}
-
-#[derive(Clone, PartialEq, Message)]
-pub struct ChromeEventBundle {
-    #[prost(message, repeated, tag = "2")]
-    pub metadata: Vec<ChromeMetadata>,
 }

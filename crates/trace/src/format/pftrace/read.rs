@@ -15,7 +15,7 @@ use super::wire::{self, Damaged};
 use super::{OPEN, PACKET_TAG, VOID, contents::Contents, meta, tracks::Tracks};
 use crate::builder::{SpanEntry, TraceBuilder};
 use crate::fields::{FieldBlock, StoredValue};
-use crate::format::{NO_EVENTS, ReadError, budget::Budget, counted, filled, is_damage, pairing::Ending};
+use crate::format::{End, NEWER, ReadError, budget::Budget, filled, is_damage, pairing::Ending};
 use crate::time::{Nanos, Origin};
 use crate::{names::NameId, trace::Trace};
 
@@ -45,16 +45,6 @@ pub(crate) fn read_within(input: impl BufRead, outer: Budget) -> Result<Trace, R
 /// The sequence flag of a packet that forgets the state of its sequence.
 const CLEARED: u32 = 1;
 
-/// How a sequence of packets ended.
-#[derive(Debug, PartialEq, Eq)]
-enum End {
-    Whole,
-    /// The last packet is incomplete.
-    CutOff,
-    /// Invalid data after this number of bytes.
-    Damaged(u64),
-}
-
 /// The interned strings of one sequence, and its clock.
 #[derive(Debug, Default)]
 struct SequenceState {
@@ -65,10 +55,38 @@ struct SequenceState {
     clocks: Clocks,
 }
 
+/// The states of all sequences.
+#[derive(Debug, Default)]
+struct Sequences {
+    by_number: HashMap<u32, usize>,
+    /// The sequence that was looked up last: packets of one sequence mostly follow each other.
+    last: Option<(u32, usize)>,
+    states: Vec<SequenceState>,
+}
+
+impl Sequences {
+    #[inline]
+    fn state(&mut self, number: u32) -> &mut SequenceState {
+        let at = match self.last {
+            Some((last, at)) if last == number => at,
+            _ => {
+                let next = self.states.len();
+                let at = *self.by_number.entry(number).or_insert(next);
+                if at == next {
+                    self.states.push(SequenceState::default());
+                }
+                self.last = Some((number, at));
+                at
+            }
+        };
+        &mut self.states[at]
+    }
+}
+
 #[derive(Debug, Default)]
 struct Reader {
     builder: TraceBuilder,
-    sequences: HashMap<u32, SequenceState>,
+    sequences: Sequences,
     tracks: Tracks,
     /// The clocks of all sequences.
     clocks: SharedClocks,
@@ -93,7 +111,7 @@ struct Reader {
 }
 
 impl Reader {
-    /// Why there is no trace in the file; none if there is one.
+    /// The error of a file without a trace.
     fn why_no_trace(&self) -> Option<ReadError> {
         if self.understood == 0 && self.contents.words().is_none() {
             let found = "it begins like a Perfetto trace, but has no complete packet".to_owned();
@@ -151,7 +169,10 @@ impl Reader {
     fn blocks(&mut self, ahead: &mut Ahead, left: usize) -> Result<Option<End>, ReadError> {
         while let Some(Block { packet, inflated, offset, whole }) = ahead.next(left) {
             match inflated {
-                Ok(Some(block)) => self.is_broken |= self.kept(&block)? != End::Whole,
+                Ok(Some(block)) => {
+                    self.is_broken |= self.kept(&block)? != End::Whole;
+                    ahead.reuse(block);
+                }
                 Ok(None) => self.packet(&packet, false)?,
                 Err(Damaged) => self.is_broken = true,
             }
@@ -215,7 +236,7 @@ impl Reader {
     ///
     /// After a damaged block the following names and times would be wrong, so reading stops there.
     fn compressed(&mut self, bytes: &[u8]) -> Result<End, ReadError> {
-        match ahead::inflate(bytes) {
+        match ahead::inflate(bytes, Vec::new()) {
             Ok(Some(block)) => self.kept(&block),
             Ok(None) => {
                 let inflated = || ZlibDecoder::new(bytes);
@@ -257,8 +278,9 @@ impl Reader {
 
     /// Forgets the interned strings and the defaults of a sequence.
     fn clear(&mut self, sequence: u32) {
-        let clocks = self.sequences.remove(&sequence).map(|state| state.clocks.cleared()).unwrap_or_default();
-        self.sequences.insert(sequence, SequenceState { clocks, ..SequenceState::default() });
+        let state = self.sequences.state(sequence);
+        let clocks = std::mem::take(&mut state.clocks).cleared();
+        *state = SequenceState { clocks, ..SequenceState::default() };
     }
 
     fn metadata(&mut self, entry: &ChromeMetadata) {
@@ -281,7 +303,7 @@ impl Reader {
         if packet.defaults.is_none() && packet.interned_data.is_none() && packet.clock_snapshot.is_none() {
             return;
         }
-        let state = self.sequences.entry(sequence).or_default();
+        let state = self.sequences.state(sequence);
         if let Some(defaults) = &packet.defaults {
             state.clocks.default = defaults.timestamp_clock_id;
             state.default_track = defaults.track_event_defaults.as_ref().and_then(|defaults| defaults.track_uuid);
@@ -299,7 +321,7 @@ impl Reader {
     }
 
     fn event(&mut self, packet: &Packet<'_>, event: &Event<'_>) -> Result<(), Damaged> {
-        let state = self.sequences.entry(packet.sequence).or_default();
+        let state = self.sequences.state(packet.sequence);
         let time = packet.timestamp.and_then(|stamp| state.clocks.time(packet.clock, stamp, &self.clocks));
         let Some(time) = time.filter(|&time| time <= Nanos::MAX.0) else {
             self.impossible_times += 1;
@@ -316,12 +338,14 @@ impl Reader {
         let fields = &mut self.fields;
         match event.kind {
             SLICE_BEGIN => {
-                let (place, names) = (self.tracks.placeholder(track), EventNames::of(event, state, builder));
-                let span = builder.span_named(place, Nanos(time), Nanos(0), names.name, names.category);
+                let (place, (name, category)) = (self.tracks.placeholder(track), names_of(event, state, builder));
+                let span = builder.span_named(place, Nanos(time), Nanos(0), name, category);
                 builder.set_span_fields(span, fields);
                 self.tracks.begin(track, time, span);
-                self.flow_sources.extend(event.flows().map(|flow| (flow, time, span)));
-                self.flow_sinks.extend(event.terminating_flows().map(|flow| (flow, span)));
+                if event.has_flows() {
+                    self.flow_sources.extend(event.flows().map(|flow| (flow, time, span)));
+                    self.flow_sinks.extend(event.terminating_flows().map(|flow| (flow, span)));
+                }
             }
             SLICE_END => {
                 let ending = if fields.is_empty() { Ending::Usual } else { ending(fields, builder) };
@@ -329,9 +353,9 @@ impl Reader {
                 self.tracks.end(track, time, added, ending);
             }
             INSTANT => {
-                let (place, names) = (self.tracks.placeholder(track), EventNames::of(event, state, builder));
+                let (place, (name, category)) = (self.tracks.placeholder(track), names_of(event, state, builder));
                 let fields = builder.keep_fields(fields);
-                builder.mark_named(place, Nanos(time), names.name, names.category, fields);
+                builder.mark_named(place, Nanos(time), name, category, fields);
             }
             COUNTER => {
                 if let Some(number) = event.counter {
@@ -350,12 +374,8 @@ impl Reader {
         let unpaired = self.tracks.finish(&mut self.builder);
         self.connect_flows();
         self.misplaced = self.builder.discard_misplaced();
-        self.warn(&end);
-        self.builder.warnings.extend(unpaired.warnings());
-        self.builder.is_cut_off = end != End::Whole;
-        if !self.builder.has_events() {
-            self.builder.warnings.push(NO_EVENTS.to_owned());
-        }
+        self.warn();
+        self.builder.end_file(end, "packets", &unpaired);
         Ok(self.builder.build()?)
     }
 
@@ -375,47 +395,24 @@ impl Reader {
         }
     }
 
-    fn warn(&mut self, end: &End) {
-        let mut warn = |count: u64, what: &str| {
-            if count > 0 {
-                self.builder.warnings.push(counted(count, what));
-            }
-        };
-        warn(self.damaged_packets, "damaged packets were skipped");
-        warn(self.impossible_times, "events without a valid time were skipped");
-        warn(self.other_kinds, "events of other kinds were skipped");
-        warn(self.misplaced, "events do not fit their track and were skipped");
-        match end {
-            End::Whole => {}
-            End::CutOff => {
-                self.builder.warnings.push("the file is cut off; only the packets before the cut were read".to_owned())
-            }
-            End::Damaged(offset) => self
-                .builder
-                .warnings
-                .push(format!("the file is damaged after {offset} bytes; everything before that was read")),
-        }
+    fn warn(&mut self) {
+        let builder = &mut self.builder;
+        builder.warn(self.damaged_packets, "damaged packets were skipped");
+        builder.warn(self.impossible_times, "events without a valid time were skipped");
+        builder.warn(self.other_kinds, "events of other kinds were skipped");
+        builder.warn(self.misplaced, "events do not fit their track and were skipped");
         if self.schema.is_some_and(|schema| schema > super::SCHEMA) {
-            self.builder
-                .warnings
-                .push("the trace was written by a newer laptime; some of it may be missing".to_owned());
+            builder.warnings.push(NEWER.to_owned());
         }
     }
 }
 
-struct EventNames {
-    name: NameId,
-    category: NameId,
-}
-
-impl EventNames {
-    fn of(event: &Event<'_>, state: &SequenceState, builder: &mut TraceBuilder) -> Self {
-        let interned = event.name_iid.and_then(|iid| state.event_names.get(iid));
-        let name = interned.unwrap_or_else(|| name_of(event.name, builder));
-        let interned = event.category_iid.and_then(|iid| state.categories.get(iid));
-        let category = interned.unwrap_or_else(|| name_of(event.category, builder));
-        Self { name, category }
-    }
+/// The name and the category of an event.
+fn names_of(event: &Event<'_>, state: &SequenceState, builder: &mut TraceBuilder) -> (NameId, NameId) {
+    let interned = event.name_iid.and_then(|iid| state.event_names.get(iid));
+    let name = interned.unwrap_or_else(|| name_of(event.name, builder));
+    let interned = event.category_iid.and_then(|iid| state.categories.get(iid));
+    (name, interned.unwrap_or_else(|| name_of(event.category, builder)))
 }
 
 /// How a span with these fields on its end event ended.

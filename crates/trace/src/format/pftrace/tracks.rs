@@ -17,6 +17,8 @@ const NOWHERE: TrackId = TrackId(u32::MAX);
 #[derive(Debug, Default)]
 pub struct Tracks {
     by_uuid: HashMap<u64, usize>,
+    /// The track that was looked up last: events of one track mostly follow each other.
+    last: Option<(u64, usize)>,
     seen: Vec<Seen>,
     last_time: u64,
     pairs: Pairs,
@@ -41,11 +43,19 @@ impl Tracks {
         self.pairs.bytes()
     }
 
+    #[inline]
     pub fn seen(&mut self, uuid: u64) -> usize {
-        *self.by_uuid.entry(uuid).or_insert_with(|| {
+        if let Some((last, at)) = self.last
+            && last == uuid
+        {
+            return at;
+        }
+        let at = *self.by_uuid.entry(uuid).or_insert_with(|| {
             self.seen.push(Seen { uuid, ..Seen::default() });
             self.seen.len() - 1
-        })
+        });
+        self.last = Some((uuid, at));
+        at
     }
 
     /// Reads a description. A process is registered immediately, so that processes keep their order.

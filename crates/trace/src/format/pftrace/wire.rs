@@ -1,4 +1,6 @@
-//! Reads protobuf fields in place: nearly every packet is an event of a few bytes, and most of it is never copied.
+//! Reads protobuf fields in place, because nearly every packet is an event of a few bytes.
+
+pub(crate) use crate::fields::take_varint as varint;
 
 /// The value of a field, by its wire type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -6,7 +8,7 @@ pub enum Field<'a> {
     Varint(u64),
     Fixed(u64),
     Bytes(&'a [u8]),
-    /// Four bytes, which no field that is read has.
+    /// Four bytes; no field that we read has this type.
     Short,
 }
 
@@ -73,30 +75,12 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Removes a number from the front; none if it does not end.
-#[inline]
-pub fn varint(rest: &mut &[u8]) -> Option<u64> {
-    if let Some((&byte, after)) = rest.split_first().filter(|(byte, _)| **byte < 0x80) {
-        *rest = after;
-        return Some(byte.into());
-    }
-    let mut value = 0;
-    for (at, &next) in rest.iter().enumerate().take(10) {
-        value |= u64::from(next & 0x7f) << (7 * at);
-        if next & 0x80 == 0 {
-            *rest = &rest[at + 1..];
-            return Some(value);
-        }
-    }
-    None
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn every_wire_type_is_read_and_what_ends_early_is_damage() {
+    fn every_wire_type_is_read_and_truncated_messages_are_damaged() {
         let message = [0x08, 0x96, 0x01, 0x11, 1, 0, 0, 0, 0, 0, 0, 0, 0x1a, 2, b'h', b'i', 0x25, 9, 9, 9, 9];
         let fields: Vec<_> = Fields(&message).map(Result::unwrap).collect();
         let expected = [(1, Field::Varint(150)), (2, Field::Fixed(1)), (3, Field::Bytes(b"hi")), (4, Field::Short)];
