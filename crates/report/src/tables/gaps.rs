@@ -306,8 +306,13 @@ fn figures(device: &DeviceGaps) -> String {
     let mut text = format!("kernels ran {busy} of the time");
     // The time from the first work to the last may be a small part of the trace.
     if verdict.basis.extent < WHOLE {
-        text +=
-            &format!(" between first and last work ({} of the wall time)", single(&Cell::Share(verdict.basis.extent)));
+        let extent = single(&Cell::Share(verdict.basis.extent));
+        let window = if verdict.basis.is_since_lap {
+            "from the first lap to the last work"
+        } else {
+            "between first and last work"
+        };
+        text += &format!(" {window} ({extent} of the wall time)");
     }
     if let Some(share) = verdict.share.map(|share| single(&Cell::Share(share))) {
         text += &match verdict.kind {
