@@ -85,13 +85,16 @@ pub fn trace_files(folder: &Path) -> io::Result<Vec<PathBuf>> {
 }
 
 /// A name as words and numbers, so that `rank-2` comes before `rank-10`.
-fn counted_key(name: &str) -> Vec<(String, u64)> {
-    let mut parts = vec![(String::new(), 0_u64)];
+fn counted_key(name: &str) -> Vec<(String, Option<u64>)> {
+    let mut parts = vec![(String::new(), None)];
     for letter in name.chars() {
         let last = parts.len() - 1;
+        let number = parts[last].1;
         match letter.to_digit(10) {
-            Some(digit) => parts[last].1 = parts[last].1.saturating_mul(10).saturating_add(digit.into()),
-            None if parts[last].1 > 0 => parts.push((letter.to_string(), 0)),
+            Some(digit) => {
+                parts[last].1 = Some(number.unwrap_or(0_u64).saturating_mul(10).saturating_add(digit.into()))
+            }
+            None if number.is_some() => parts.push((letter.to_string(), None)),
             None => parts[last].0.push(letter),
         }
     }
@@ -104,8 +107,8 @@ mod tests {
 
     #[test]
     fn files_are_in_order_of_their_numbers() {
-        let mut names = ["rank-10.json", "rank-2.json", "rank-1.json"];
+        let mut names = ["rank-10.json", "rank-2.json", "rank-0.json", "rank-1.json"];
         names.sort_by_key(|name| counted_key(name));
-        assert_eq!(names, ["rank-1.json", "rank-2.json", "rank-10.json"]);
+        assert_eq!(names, ["rank-0.json", "rank-1.json", "rank-2.json", "rank-10.json"]);
     }
 }
