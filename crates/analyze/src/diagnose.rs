@@ -6,8 +6,8 @@ mod kernels;
 mod limits;
 pub(crate) mod rules;
 
-use laptime_trace::Trace;
 use laptime_trace::run::{CaseResult, Peaks};
+use laptime_trace::{Activity, Trace};
 
 use self::charges::Charges;
 pub use self::{
@@ -91,8 +91,8 @@ impl Diagnosis {
             return;
         }
         if devices.devices.is_empty() {
-            let remark = "The trace contains no GPU work. `laptime stages` shows where the host's time goes.";
-            self.remarks.push(remark.to_owned());
+            let launches = devices.activities.iter().filter(|activity| **activity == Activity::Launch).count() as u64;
+            self.remarks.push(no_devices(launches));
         }
         let judged = self.judged_devices(timeline);
         let mut charges = Charges::of(timeline, &judged);
@@ -151,6 +151,19 @@ impl Diagnosis {
             }
         }
     }
+}
+
+/// The remark on a trace without GPU work.
+fn no_devices(launches: u64) -> String {
+    if launches == 0 {
+        return "The trace contains no GPU work. `laptime stages` shows where the host's time goes.".to_owned();
+    }
+    format!(
+        "The host launched GPU work {}, but the trace contains none of it. Try: make sure that only one profiler uses the \
+         GPU, that it records kernels (`ProfilerActivity.CUDA`, `nsys profile --trace=cuda`), and that the recording ends \
+         after a sync.",
+        plural(launches, "time", "times")
+    )
 }
 
 fn far(evidence: String, gain_ns: f64) -> Bottleneck {
@@ -240,6 +253,150 @@ mod tests {
         let found = diagnose(Some(&launched(50, 100, true)), &[], None);
         assert_eq!(rules(&found)[0], "sync-in-loop", "{found:?}");
         assert!(found.findings[0].finding.evidence.contains("`cudaStreamSynchronize`"), "{found:?}");
+    }
+
+    /// Late launches: for each, the Python line around it, the operation in it, and the microseconds of the operation. An
+    /// empty name is time in which nothing was recorded.
+    fn late(launches: &[(&str, &str, u64)]) -> Trace {
+        let mut builder = TraceBuilder::default();
+        let (main, stream) = (builder.thread(1, 1, "main"), builder.stream(1, 7, "stream 7"));
+        builder.track_mut(stream).device = Some(0);
+        let micros = |time: u64| Nanos(1000 * time);
+        let mut at = 0;
+        for (line, operation, length) in [("", "", 0)].iter().chain(launches) {
+            if !line.is_empty() {
+                builder.span(main, micros(at), micros(length + 4), line, category::PYTHON);
+            }
+            if !operation.is_empty() {
+                builder.span(main, micros(at), micros(*length), operation, category::OPERATION);
+            }
+            at += length;
+            let call = builder.span(main, micros(at), micros(2), "cudaLaunchKernel", category::RUNTIME);
+            let work = builder.span(stream, micros(at + 3), micros(50), "gemm", category::KERNEL);
+            builder.flow(call, work);
+            at += 53;
+        }
+        builder.build().unwrap()
+    }
+
+    fn summary(trace: &Trace) -> String {
+        diagnose(Some(trace), &[], None).findings[0].finding.evidence.clone()
+    }
+
+    #[test]
+    fn the_line_of_a_finding_is_where_the_named_operation_runs() {
+        let mut launches = vec![("other.py(9): once", "aten::sort", 100)];
+        let lines = ["a.py(1): f", "a.py(2): f", "a.py(3): f", "a.py(4): f"];
+        launches.extend(lines.map(|line| (line, "aten::mm", 40)));
+        let text = summary(&late(&launches));
+        assert!(text.contains("mostly during `aten::mm` (4 times), at `a.py:1 in f`"), "{text}");
+    }
+
+    #[test]
+    fn an_operation_with_less_than_half_of_the_time_is_given_with_its_time() {
+        let lines = ["a.py(1): f", "a.py(2): f", "a.py(3): f", "a.py(4): f", "a.py(5): f"];
+        let names = ["aten::mm", "aten::sort", "aten::cat", "aten::add", "aten::mul"];
+        let launches: Vec<_> =
+            [80, 70, 60, 70, 75].iter().enumerate().map(|(at, time)| (lines[at], names[at], *time)).collect();
+        let text = summary(&late(&launches[..3]));
+        assert!(text.ends_with(", of which 80.0 µs during `aten::mm` (1 time), at `a.py:1 in f`"), "{text}");
+        let text = summary(&late(&launches));
+        assert!(text.ends_with(", spread over many places: at most 80.0 µs during `aten::mm` (1 time)"), "{text}");
+    }
+
+    #[test]
+    fn a_host_that_recorded_nothing_is_not_blamed_on_an_operation() {
+        let text = summary(&late(&[("", "", 150), ("", "aten::mm", 20)]));
+        assert!(text.ends_with(", mostly while the host recorded no operation"), "{text}");
+        // A step of the profiler is not an operation.
+        let text = summary(&late(&[("", "ProfilerStep#3", 150), ("", "aten::mm", 20)]));
+        assert!(text.ends_with(", mostly while the host recorded no operation"), "{text}");
+    }
+
+    #[test]
+    fn a_place_has_no_more_time_than_the_finding_that_it_explains() {
+        let launches = vec![("model.py(1): forward", "aten::mm", 150); 6];
+        let found =
+            diagnose(Some(&late(&[&launches[..], &[("model.py(1): forward", "aten::sort", 900)]].concat())), &[], None);
+        let starved = found.findings.iter().find(|found| found.finding.rule == "host-starved").unwrap();
+        assert!(starved.finding.evidence.contains("loses 903 µs"), "{found:?}");
+        assert!(starved.finding.evidence.contains(": 900 µs inside `aten::sort`"), "{found:?}");
+    }
+
+    #[test]
+    fn collectives_longer_than_the_shortest_one_with_their_message_wait_for_other_ranks() {
+        let of = |lengths: [u64; 5], elements: fn(usize) -> i64| {
+            let mut builder = TraceBuilder::default();
+            let stream = builder.stream(1, 7, "stream 7");
+            builder.track_mut(stream).device = Some(0);
+            let mut at = 0;
+            for (number, length) in lengths.into_iter().enumerate() {
+                builder.span(stream, Nanos(at), Nanos(5000), "gemm", category::KERNEL);
+                let name = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)";
+                let kernel = builder.span(stream, Nanos(at + 5000), Nanos(length), name, category::KERNEL);
+                builder.span_field(kernel, "Collective name", "allreduce");
+                builder.span_field(kernel, "In msg nelems", elements(number));
+                builder.span_field(kernel, "dtype", "Float");
+                at += 5000 + length;
+            }
+            summary(&builder.build().unwrap())
+        };
+        let text = of([1000, 9000, 1000, 5000, 2000], |_| 1024);
+        assert!(text.contains("; 13.0 µs of it exceeds the shortest call with the same message"), "{text}");
+        assert!(!of([3000, 4000, 3000, 3500, 3000], |_| 1024).contains("exceeds"));
+        // Messages of other sizes take other times.
+        assert!(!of([1000, 9000, 1000, 5000, 2000], |number| 1024 * number as i64).contains("exceeds"));
+    }
+
+    #[test]
+    fn compiling_and_recording_graphs_is_initialisation() {
+        let names = [
+            "executor_utils::Nvrtc::CompileProgram",
+            "torch/_inductor/compile_fx.py(1201): compile_fx_inner",
+            "torch/_inductor/cudagraph_trees.py(815): __init__",
+        ];
+        for name in names {
+            let found = diagnose(Some(&late(&[("", name, 5000), ("", "aten::mm", 5), ("", "aten::mm", 5)])), &[], None);
+            assert_eq!(rules(&found)[0], "cold-start", "{name}: {found:?}");
+        }
+        for name in ["torch/_inductor/cudagraph_trees.py(600): run", "torch/_inductor/compile_fx.py(9): run"] {
+            let found = diagnose(Some(&late(&[("", name, 5000)])), &[], None);
+            assert_eq!(rules(&found)[0], "host-starved", "{found:?}");
+        }
+    }
+
+    #[test]
+    fn launches_without_their_work_are_reported() {
+        let mut builder = TraceBuilder::default();
+        let main = builder.thread(1, 1, "main");
+        for at in 0..5 {
+            builder.span(main, Nanos(10 * at), Nanos(5), "cudaLaunchKernel", category::RUNTIME);
+        }
+        builder.span(main, Nanos(50), Nanos(900), "cudaDeviceSynchronize", category::RUNTIME);
+        let found = diagnose(Some(&builder.build().unwrap()), &[], None);
+        assert_eq!(rules(&found), Vec::<&str>::new());
+        assert!(found.remarks[0].starts_with("The host launched GPU work 5 times, but"), "{found:?}");
+    }
+
+    #[test]
+    fn a_dominant_stage_takes_most_of_the_wall_time() {
+        let of = |name: &str, category: &str, end: u64| {
+            let mut builder = TraceBuilder::default();
+            let (main, stream) = (builder.thread(1, 1, "main"), builder.stream(1, 7, "stream 7"));
+            builder.span(main, Nanos(0), Nanos(900), name, category);
+            builder.span(main, Nanos(900), Nanos(50), "rest", "");
+            builder.span(main, Nanos(end - 50), Nanos(50), "rest", "");
+            builder.span(stream, Nanos(0), Nanos(1000), "Stream Sync", category::DEVICE_SYNC);
+            let found = diagnose(Some(&builder.build().unwrap()), &[], None).findings;
+            found.first().map(|found| (found.finding.evidence.clone(), found.finding.next.clone()))
+        };
+        let (evidence, next) = of("load", "", 1000).unwrap();
+        assert_eq!(evidence, "`load` takes 900 ns of 1.00 µs (90.0 %), its nested stages not included");
+        assert!(next.starts_with("mark what is inside the stage"), "{next}");
+        assert!(of("aten::mm", category::OPERATION, 1000).unwrap().1.contains("more threads"));
+        // Most of what was recorded, but little of the time.
+        assert_eq!(of("load", "", 5000), None);
+        assert_eq!(of("cudaDeviceSynchronize", category::RUNTIME, 1000), None);
     }
 
     #[test]

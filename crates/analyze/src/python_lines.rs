@@ -96,12 +96,36 @@ pub(crate) fn source_line(trace: &Trace, activities: &[Activity], span: SpanId) 
     python.filter_map(|id| line_of_name(trace.name(trace.span_name(id)))).next()
 }
 
+/// Files of PyTorch and of Python's own library, as torch.profiler names them. Nobody changes a line there, nor in the files
+/// that `torch.compile` generates.
+const NOT_OWN: [&str; 19] = [
+    "torch/",
+    "triton/",
+    "<",
+    "abc.py",
+    "asyncio/",
+    "collections/",
+    "concurrent/",
+    "contextlib.py",
+    "copy.py",
+    "dataclasses.py",
+    "enum.py",
+    "functools.py",
+    "importlib/",
+    "inspect.py",
+    "multiprocessing/",
+    "threading.py",
+    "typing.py",
+    "warnings.py",
+    "weakref.py",
+];
+
 /// Parses the name that torch.profiler gives a Python function: `train.py(88): step`.
 fn line_of_name(name: &str) -> Option<String> {
     let (file, rest) = name.split_once('(')?;
     let (line, function) = rest.split_once("): ")?;
     let is_line = !line.is_empty() && line.chars().all(|letter| letter.is_ascii_digit());
-    let is_own = !["torch/", "contextlib.py", "threading.py", "<"].iter().any(|start| file.starts_with(start));
+    let is_own = !NOT_OWN.iter().any(|start| file.starts_with(start)) && !file.contains("torchinductor_");
     (is_line && is_own && !file.contains("/torch/")).then(|| format!("{file}:{line} in {function}"))
 }
 
@@ -193,6 +217,17 @@ mod tests {
     fn idle_lines(trace: &Trace) -> Vec<LineShares> {
         let prepared = Prepared::of(trace);
         super::idle_lines(&Timeline::of(&prepared, None).unwrap())
+    }
+
+    #[test]
+    fn lines_of_libraries_and_of_generated_code_are_not_named() {
+        let names = [
+            "train.py(88): step",
+            "inspect.py(176): get_annotations",
+            "/tmp/torchinductor_me/ab/cabc.py(25): call",
+            "torch/nn/modules/module.py(1): forward",
+        ];
+        assert_eq!(names.map(line_of_name), [Some("train.py:88 in step".to_owned()), None, None, None]);
     }
 
     /// A device that works every second 10 ms, and a thread that is sampled in between at the lines of `at`.

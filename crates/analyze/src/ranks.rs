@@ -18,6 +18,7 @@ use std::collections::{BTreeMap, HashMap};
 use laptime_stats::spread::{median, median_of};
 
 use self::clocks::{bases, clocks};
+pub(crate) use self::collective::{Describer, communication};
 use self::findings::{per_step, slow_links, step_length, stragglers};
 use self::matching::{Matched, matched};
 use self::measure::{Measured, measure};
@@ -132,9 +133,10 @@ impl CollectiveClass {
 pub fn ranks(traces: Vec<RankTrace>, link: Option<f64>) -> Ranks {
     let mut notes = Vec::new();
     let traces = chosen(traces, &mut notes);
-    let matched = matched(&traces, &mut notes);
+    let mut matched = matched(&traces, &mut notes);
     let bases = bases(&traces);
     let clocks = clocks(&traces, &bases, &matched);
+    matched.leave_out_implausible(&traces, &bases, &clocks, &mut notes);
     note_clocks(&traces, &clocks, &mut notes);
     let measured = measure(&traces, &bases, &clocks, &matched);
     let step = step_length(&traces);

@@ -11,6 +11,7 @@ use super::rules::{UNKNOWN, rule};
 use crate::bottleneck::{Bottleneck, Evidence, Severity};
 use crate::devices::{DeviceWork, Work, WorkKind};
 use crate::python_lines::{line_of_samples, source_line};
+use crate::ranks::{Describer, communication};
 use crate::units::{per_cent, time};
 use crate::{
     gap_cause::is_pageable,
@@ -19,6 +20,7 @@ use crate::{
     host_tree::HostPlace,
     idle_pieces::IdleKind,
     intervals::Stretches,
+    lap_unit::is_step,
     note::{capital, plural},
     timeline::Timeline,
 };
@@ -42,6 +44,12 @@ const MOST_LATE: f64 = 0.2;
 /// Findings about a host that is late. A profiler makes it later.
 const LATE_HOST: [&str; 3] = ["launch-bound", "tiny-kernels", "host-starved"];
 
+/// A finding is mostly in something from this share of its time on …
+const MOSTLY: f64 = 0.5;
+
+/// … and with a smaller share than this it is spread over many places.
+const NOTABLE: f64 = 0.25;
+
 /// Longer names are cut in sentences.
 const MOST_LETTERS: usize = 60;
 
@@ -57,6 +65,24 @@ struct Charge {
     spans: HashMap<SpanId, u64>,
     /// Intervals without a span: device and interval.
     bare: Vec<(usize, u64, u64)>,
+}
+
+impl Charge {
+    fn bare_time(&self) -> u64 {
+        self.bare.iter().map(|(_, from, to)| to - from).sum()
+    }
+}
+
+/// What most of the time of a finding is spent in.
+#[derive(Default)]
+struct Most {
+    /// The name of the spans; none if nothing was recorded.
+    name: Option<NameId>,
+    time: u64,
+    /// The time as a share of that of the finding.
+    share: f64,
+    /// How many spans have the name.
+    count: u64,
 }
 
 /// The time of devices by finding.
@@ -220,9 +246,42 @@ impl<'t> Charges<'t> {
         let is_bad = is_large && !is_once && !is_by_profiler;
         let severity = if is_bad { Severity::Bad } else { Severity::Notable };
         let limit = format!("{} of the time", per_cent(limits.of(id)));
-        let finding = rule.finding(self.summary(id, charge, gain, share), limit);
+        let place = self.place(id).filter(|place| place.time.0 as f64 >= NOTABLE * gain);
+        let is_known = |most: &Most| place.is_none() && (most.name.is_some() || LATE_HOST.contains(&id));
+        let most = self.most(charge).filter(is_known);
+        let mut finding = rule.finding(self.summary(id, charge, (gain, share), place, most.as_ref()), limit);
+        if let Some(waiting) = self.waiting(id, charge) {
+            let waiting = time(waiting / self.judged.len().max(1) as f64);
+            finding.evidence += &format!(
+                "; {waiting} of it exceeds the shortest call with the same message, so it is probably spent waiting for \
+                 other ranks"
+            );
+            finding.next =
+                format!("find the late rank (`laptime ranks` with the traces of all ranks), {}", finding.next);
+        }
         let gain_ns = Some(gain).filter(|_| rule.gain != UNKNOWN);
-        Some(Bottleneck { severity, finding, gain_ns, evidence: self.evidence(charge) })
+        Some(Bottleneck { severity, finding, gain_ns, evidence: self.evidence(charge, most.as_ref()) })
+    }
+
+    /// The exposed time of collectives beyond the shortest one with the same message, if it is most of the time.
+    fn waiting(&self, id: &str, charge: &Charge) -> Option<f64> {
+        if id != "exposed-communication" {
+            return None;
+        }
+        let describer = Describer::of(self.timeline.trace);
+        let mut messages: HashMap<(NameId, String), Vec<&Work>> = HashMap::new();
+        for work in self.judged.iter().flat_map(|&at| communication(&self.timeline.devices.devices[at])) {
+            if let Some(message) = describer.message(work) {
+                messages.entry((self.timeline.trace.span_name(work.id), message)).or_default().push(work);
+            }
+        }
+        let beyond = |works: &Vec<&Work>| {
+            let shortest = works.iter().map(|work| work.length()).min().unwrap_or(0);
+            let exposed = |work: &&Work| charge.spans.get(&work.id).copied().unwrap_or(0).min(work.length() - shortest);
+            works.iter().map(exposed).sum::<u64>()
+        };
+        let waiting: u64 = messages.values().filter(|works| works.len() >= LEAST_TIMES).map(beyond).sum();
+        (2 * waiting > charge.spans.values().sum::<u64>()).then_some(waiting as f64)
     }
 
     /// Whether the profiler's own time can explain all the time that a late host costs.
@@ -254,7 +313,14 @@ impl<'t> Charges<'t> {
     }
 
     /// What was seen: `Device 0 lost 41.2 ms (20.1 % of its time): mostly 200 × cudaStreamSynchronize, at …`.
-    fn summary(&self, id: &str, charge: &Charge, gain: f64, share: f64) -> String {
+    fn summary(
+        &self,
+        id: &str,
+        charge: &Charge,
+        (gain, share): (f64, f64),
+        place: Option<&HostPlace>,
+        most: Option<&Most>,
+    ) -> String {
         let who = match self.judged.as_slice() {
             [] => "The thread with the laps".to_owned(),
             [one] => capital(&self.timeline.devices.devices[*one].name),
@@ -262,46 +328,77 @@ impl<'t> Charges<'t> {
         };
         let verb = if rule(id).is_some_and(|rule| rule.gain == UNKNOWN) { "spends" } else { "loses" };
         let mut text = format!("{who} {verb} {} ({} of its time)", time(gain), per_cent(share));
-        if let Some(place) = self.place(id) {
+        if let Some(place) = place {
             text += &format!(": {}", in_words(place));
-        } else if let Some((name, count)) = self.most(charge) {
-            let name = shortened(self.timeline.trace.name(name));
-            text += &format!(", mostly during `{name}` ({})", plural(count, "time", "times"));
+        } else if let Some(most) = most {
+            text += &self.most_in_words(id, most);
         }
-        if let Some(line) = self.line(charge) {
+        if let Some(line) = self.line(charge, most) {
             text += &format!(", at `{line}`");
         }
         text
     }
 
+    /// The cause with the most time: `, mostly during …`, or its part of the time if it is less than half.
+    fn most_in_words(&self, id: &str, most: &Most) -> String {
+        let during = match most.name {
+            Some(name) => {
+                // The span of these is the work that started late.
+                let when = if matches!(id, "unexplained-idle" | "stream-bound") { "before" } else { "during" };
+                let name = shortened(self.timeline.trace.name(name));
+                format!("{when} `{name}` ({})", plural(most.count, "time", "times"))
+            }
+            None => "while the host recorded no operation".to_owned(),
+        };
+        match most.share {
+            share if share >= MOSTLY => format!(", mostly {during}"),
+            share if share >= NOTABLE => format!(", of which {} {during}", time(most.time as f64)),
+            _ => format!(", spread over many places: at most {} {during}", time(most.time as f64)),
+        }
+    }
+
     /// Where in the host code the time was spent, for findings about the host.
     fn place(&self, id: &str) -> Option<&HostPlace> {
-        let kind = match id {
-            "host-starved" => VerdictKind::Host,
-            "data-loading" => VerdictKind::DataLoading,
-            "cold-start" => VerdictKind::ColdStart,
-            _ => return None,
-        };
-        let places = self.judged.iter().filter_map(|&at| self.timeline.pieces[at].host.place(kind));
+        let pieces = self.judged.iter().map(|&at| &self.timeline.pieces[at]);
+        let places = pieces.filter_map(|pieces| match id {
+            "host-starved" => pieces.late_place.as_ref(),
+            "data-loading" => pieces.host.place(VerdictKind::DataLoading),
+            "cold-start" => pieces.host.place(VerdictKind::ColdStart),
+            _ => None,
+        });
         places.max_by_key(|place| place.time)
     }
 
-    /// The name with the most time, and how many spans have it.
-    fn most(&self, charge: &Charge) -> Option<(NameId, u64)> {
-        let mut names: HashMap<NameId, (u64, u64)> = HashMap::new();
+    /// The name with the most time. Time in a step of the profiler and in none of its children has no name.
+    fn most(&self, charge: &Charge) -> Option<Most> {
+        let mut names: HashMap<Option<NameId>, Most> = HashMap::new();
         for (&span, &time) in &charge.spans {
-            let entry = names.entry(self.timeline.trace.span_name(span)).or_default();
-            *entry = (entry.0 + time, entry.1 + 1);
+            let name = self.name_of(span);
+            let most = names.entry(name).or_insert(Most { name, ..Most::default() });
+            (most.time, most.count) = (most.time + time, most.count + 1);
         }
-        let most = names.into_iter().max_by_key(|(name, (time, _))| (*time, std::cmp::Reverse(*name)));
-        most.map(|(name, (_, count))| (name, count))
+        if !charge.bare.is_empty() {
+            names.entry(None).or_default().time += charge.bare_time();
+        }
+        let all: u64 = names.values().map(|most| most.time).sum();
+        let most = names.into_values().max_by_key(|most| (most.time, std::cmp::Reverse(most.name)))?;
+        Some(Most { share: most.time as f64 / all.max(1) as f64, ..most })
     }
 
-    /// The source line with the most time: of Python stacks, else of samples of the launching thread.
-    fn line(&self, charge: &Charge) -> Option<String> {
+    fn name_of(&self, span: SpanId) -> Option<NameId> {
+        let trace = self.timeline.trace;
+        Some(trace.span_name(span)).filter(|name| !is_step(trace.name(*name)))
+    }
+
+    /// The source line with the most time, of spans with the given name: of Python stacks, else of samples of the
+    /// launching thread.
+    fn line(&self, charge: &Charge, most: Option<&Most>) -> Option<String> {
         let (trace, activities) = (self.timeline.trace, &self.timeline.devices.activities);
         let mut lines: HashMap<String, u64> = HashMap::new();
-        for (&span, &time) in longest(&charge.spans, 64) {
+        // No line stands for time that is spread over many places.
+        let is_of = |span: &SpanId| most.is_none_or(|most| most.share >= NOTABLE && self.name_of(*span) == most.name);
+        let of_name = charge.spans.iter().filter(|(span, _)| is_of(span));
+        for (&span, &time) in longest(of_name.collect(), 64) {
             if let Some(line) = source_line(trace, activities, span) {
                 *lines.entry(line).or_default() += time;
             }
@@ -317,16 +414,22 @@ impl<'t> Charges<'t> {
         })
     }
 
-    fn evidence(&self, charge: &Charge) -> Vec<Evidence> {
+    /// The longest spans, those with the name that the summary gives first.
+    fn evidence(&self, charge: &Charge, most: Option<&Most>) -> Vec<Evidence> {
         let trace = self.timeline.trace;
         let begin = trace.bounds().map_or(0, |(first, _)| first.0);
-        let mut found: Vec<(u64, Evidence)> = Vec::new();
-        for (&span, &time) in longest(&charge.spans, MOST_EVIDENCE) {
-            let line = source_line(trace, &self.timeline.devices.activities, span);
-            let [start_ns, end_ns] = [trace.span_start(span), trace.span_end(span)].map(|at| at.0 - begin);
-            let track = track_name(trace, trace.span_track(span));
-            let name = trace.name(trace.span_name(span)).to_owned();
-            found.push((time, Evidence { track, name, start_ns, end_ns, line }));
+        let is_other = |name: Option<NameId>| most.is_some_and(|most| most.name != name);
+        let mut found: Vec<(bool, u64, Evidence)> = Vec::new();
+        let (others, named): (Vec<_>, Vec<_>) =
+            charge.spans.iter().partition(|(span, _)| is_other(self.name_of(**span)));
+        for (is_other, spans) in [(false, named), (true, others)] {
+            for (&span, &time) in longest(spans, MOST_EVIDENCE) {
+                let line = source_line(trace, &self.timeline.devices.activities, span);
+                let [start_ns, end_ns] = [trace.span_start(span), trace.span_end(span)].map(|at| at.0 - begin);
+                let track = track_name(trace, trace.span_track(span));
+                let name = trace.name(trace.span_name(span)).to_owned();
+                found.push((is_other, time, Evidence { track, name, start_ns, end_ns, line }));
+            }
         }
         let mut bare = charge.bare.clone();
         bare.sort_by_key(|(_, from, to)| std::cmp::Reverse(to - from));
@@ -335,11 +438,11 @@ impl<'t> Charges<'t> {
             let track = device.map_or_else(String::new, |device| device.name.clone());
             let name = if device.is_some() { "idle" } else { "slow lap" }.to_owned();
             let (start_ns, end_ns) = (from - begin.min(from), to - begin.min(to));
-            found.push((to - from, Evidence { track, name, start_ns, end_ns, line: None }));
+            found.push((is_other(None), to - from, Evidence { track, name, start_ns, end_ns, line: None }));
         }
-        found.sort_by_key(|(time, evidence)| (std::cmp::Reverse(*time), evidence.start_ns));
+        found.sort_by_key(|(is_other, time, evidence)| (*is_other, std::cmp::Reverse(*time), evidence.start_ns));
         found.truncate(MOST_EVIDENCE);
-        found.into_iter().map(|(_, evidence)| evidence).collect()
+        found.into_iter().map(|(.., evidence)| evidence).collect()
     }
 }
 
@@ -363,9 +466,8 @@ fn profiler_time(timeline: &Timeline<'_>) -> f64 {
 }
 
 /// The spans with the most time.
-fn longest(spans: &HashMap<SpanId, u64>, most: usize) -> Vec<(&SpanId, &u64)> {
+fn longest<'a>(mut order: Vec<(&'a SpanId, &'a u64)>, most: usize) -> Vec<(&'a SpanId, &'a u64)> {
     let key = |(span, time): &(&SpanId, &u64)| (std::cmp::Reverse(**time), **span);
-    let mut order: Vec<(&SpanId, &u64)> = spans.iter().collect();
     if most < order.len() {
         order.select_nth_unstable_by_key(most, key);
         order.truncate(most);

@@ -80,21 +80,29 @@ fn dropped(timeline: &Timeline<'_>) -> Option<Bottleneck> {
     notable("dropped-events", format!("{events} dropped while recording"), String::new(), None).filter(|_| dropped > 0)
 }
 
-/// One stage with most of the host's time, in a trace without devices.
+/// One stage or operation with most of the host's time, in a trace without devices. A runtime call says nothing: it waits
+/// for work that was not recorded.
 fn dominant(timeline: &Timeline<'_>, limits: &FindingLimits) -> Option<Bottleneck> {
     if !timeline.devices.devices.is_empty() {
         return None;
     }
     let top = top(timeline.trace);
-    let whole: u64 = top.operations.iter().map(|stage| stage.own.0).sum();
-    let stages = || top.operations.iter().filter(|stage| stage.kind != OperationKind::Lap);
+    let host = || top.operations.iter().filter(|operation| !operation.kind.is_on_device());
+    let own: u64 = host().map(|operation| operation.own.0).sum();
+    let wall = timeline.trace.bounds().map_or(0, |(first, last)| last.saturating_sub(first).0);
+    let whole = own.max(wall) as f64;
+    let stages = || host().filter(|stage| stage.kind != OperationKind::Lap);
     let most = stages().max_by_key(|stage| stage.own)?;
     let is_lap = timeline.unit.as_ref().is_some_and(|unit| unit.name == most.name);
-    if most.own_share < limits.of("dominant-stage") || is_lap || stages().count() < 2 {
+    let (own, share) = (most.own.0 as f64, most.own.0 as f64 / whole);
+    if share < limits.of("dominant-stage") || is_lap || most.kind.is_call() || stages().count() < 2 {
         return None;
     }
-    let (own, share) = (most.own.0 as f64, per_cent(most.own_share));
-    let whole = time(whole as f64);
+    let (whole, share) = (time(whole), per_cent(share));
     let evidence = format!("`{}` takes {} of {whole} ({share}), its nested stages not included", most.name, time(own));
-    notable("dominant-stage", evidence, per_cent(limits.of("dominant-stage")), Some(own / 2.0))
+    let mut found = notable("dominant-stage", evidence, per_cent(limits.of("dominant-stage")), Some(own / 2.0))?;
+    if most.kind == OperationKind::Operation {
+        found.finding.next = "use more threads, a narrower dtype or a compiled kernel, or run it on a GPU".into();
+    }
+    Some(found)
 }

@@ -176,9 +176,17 @@ pub struct Communicator {
     pub members: Option<Vec<u32>>,
     /// The listed ranks as text, if the list was cut.
     listed: String,
+    /// Whether the trace names no communicators, and all ranks are assumed to be in one.
+    pub(crate) is_assumed: bool,
 }
 
 impl Communicator {
+    /// The communicator of a trace that names none.
+    pub(crate) fn assumed(world: Option<u32>) -> Self {
+        let members = world.filter(|world| (1..=MOST_ASSUMED).contains(world)).map(|world| (0..world).collect());
+        Self { name: "all ranks".to_owned(), size: world, members, is_assumed: true, ..Self::default() }
+    }
+
     /// Its identity, the same on every rank: its name and its ranks.
     pub fn label(&self) -> String {
         match (&self.members, self.size) {
@@ -253,6 +261,9 @@ const FIELDS: [&str; 17] = [
     "Peer rank",
 ];
 
+/// The most ranks that are assumed to be in one communicator.
+const MOST_ASSUMED: u32 = 1 << 16;
+
 /// How many enclosing host spans are searched.
 const MOST_OUTWARDS: usize = 64;
 
@@ -274,6 +285,25 @@ impl<'a> Describer<'a> {
         std::iter::successors(work.launch, |id| self.trace.span_parent(*id))
             .take(MOST_OUTWARDS)
             .find_map(|id| self.described_by(id))
+    }
+
+    /// A collective of which the trace has the kernel and the operation around its launch, `nccl:all_reduce`.
+    pub(crate) fn assumed(&self, work: &Work, world: Option<u32>) -> Described {
+        let around = std::iter::successors(work.launch, |id| self.trace.span_parent(*id)).take(MOST_OUTWARDS);
+        let names = around.map(|id| self.trace.name(self.trace.span_name(id)));
+        let kind = names.filter_map(|name| CollectiveKind::of(name.strip_prefix("nccl:")?)).next();
+        Described { communicator: Some(Communicator::assumed(world)), kind, ..Described::default() }
+    }
+
+    /// What identifies the message of a collective: its bytes, or the dimensions of its tensors.
+    pub(crate) fn message(&self, work: &Work) -> Option<String> {
+        if let Some(bytes) = self.described(work).and_then(|described| described.bytes) {
+            return Some(bytes.to_string());
+        }
+        let dims = self.trace.known_name("Input Dims")?;
+        let around = std::iter::successors(work.launch, |id| self.trace.span_parent(*id)).take(MOST_OUTWARDS);
+        let mut texts = around.filter_map(|id| self.trace.span(id).fields.named(dims)).map(|value| value.to_string());
+        texts.find(|text| text.contains(|letter: char| letter.is_ascii_digit()))
     }
 
     fn described_by(&self, id: SpanId) -> Option<Described> {
@@ -320,7 +350,7 @@ impl<'a> Describer<'a> {
         let members = members.or_else(|| self.groups.get(&name).cloned().filter(is_whole)).or_else(strided);
         let listed = if members.is_some() { String::new() } else { listed };
         let description = read.text("Process Group Description").unwrap_or_default();
-        Some(Communicator { name, description, size, members, listed })
+        Some(Communicator { name, description, size, members, listed, is_assumed: false })
     }
 }
 

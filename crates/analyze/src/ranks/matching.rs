@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 
+use super::clocks::RankClock;
 use super::collective::{CollectiveKind, Communicator};
 use super::rank::{Call, RankTrace};
-use crate::note::Note;
+use crate::note::{Note, plural};
 
 /// A collective on all ranks that recorded it.
 #[derive(Debug, Clone)]
@@ -71,10 +72,20 @@ const COLLECTIVE: u64 = u64::MAX;
 /// A communicator on which more than this share of the collectives differ in kind between ranks is not matched.
 const MOST_DIFFERENT: f64 = 0.05;
 
+/// Ranks that leave collectives further apart than this share of how far apart they arrive do not wait for each other …
+const MOST_APART: f64 = 0.25;
+
+/// … unless it is less than this many nanoseconds.
+const NEGLIGIBLE: f64 = 10_000.0;
+
 /// Matches the collectives of all ranks; notes say which communicators could not be matched.
 pub(crate) fn matched(traces: &[RankTrace], notes: &mut Vec<Note>) -> Matched {
     let (communicators, ids) = interned(traces);
-    let numbering = numbering(traces, &ids, communicators.len());
+    let mut numbering = numbering(traces, &ids, communicators.len());
+    let is_equal = traces.windows(2).all(|pair| pair[0].calls.len() == pair[1].calls.len());
+    for (numbering, _) in numbering.iter_mut().zip(&communicators).filter(|(_, one)| one.is_assumed && is_equal) {
+        *numbering = Numbering::Order;
+    }
     let mut keyed = Vec::with_capacity(traces.iter().map(|trace| trace.calls.len()).sum());
     for (rank, trace) in traces.iter().enumerate() {
         add_keyed(&mut keyed, rank, trace, &ids[rank], &numbering);
@@ -132,6 +143,60 @@ fn interned(traces: &[RankTrace]) -> (Vec<Communicator>, Vec<Vec<u32>>) {
         ids.push(of_trace.collect());
     }
     (found, ids)
+}
+
+impl Matched {
+    /// Leaves out collectives of assumed communicators that were not one collective: all its ranks leave it together,
+    /// however late each of them arrived.
+    pub(crate) fn leave_out_implausible(
+        &mut self,
+        traces: &[RankTrace],
+        bases: &[i64],
+        clocks: &[RankClock],
+        notes: &mut Vec<Note>,
+    ) {
+        let is_assumed =
+            |matched: &Self, instance: &Instance| matched.communicators[instance.communicator as usize].is_assumed;
+        let assumed = || self.instances.iter().filter(|instance| is_assumed(self, instance));
+        let (count, mut all) = (assumed().count(), 0_u64);
+        let (mut wrong, mut starts, mut ends) = (0_u64, 0.0, 0.0);
+        for instance in assumed().filter(|instance| self.calls(instance).len() > 1) {
+            let calls = self.calls(instance).iter().map(|&(rank, call)| {
+                let (at, call) = (rank as usize, &traces[rank as usize].calls[call as usize]);
+                let aligned = |time: u64| clocks[at].aligned(bases[at] + time as i64);
+                (aligned(call.start), aligned(call.end), clocks[at].uncertainty)
+            });
+            let calls: Vec<(i64, i64, u64)> = calls.collect();
+            let spread = |of: fn(&(i64, i64, u64)) -> i64| {
+                let times = || calls.iter().map(of);
+                times().max().unwrap_or(0).abs_diff(times().min().unwrap_or(0))
+            };
+            let shortest = calls.iter().map(|(start, end, _)| end.abs_diff(*start)).min().unwrap_or(0);
+            let uncertainty = calls.iter().map(|call| call.2).max().unwrap_or(0);
+            let (start, end) = (spread(|call| call.0), spread(|call| call.1));
+            all += 1;
+            wrong += u64::from(end > shortest.saturating_add(uncertainty));
+            (starts, ends) = (starts + start as f64, ends + end as f64);
+        }
+        if count == 0 {
+            return;
+        }
+        let is_together = ends <= MOST_APART * starts || ends <= NEGLIGIBLE * all as f64;
+        if all > 0 && is_together && wrong as f64 <= MOST_DIFFERENT * all as f64 {
+            let text = "the traces name no communicators, so collectives are matched by their order; the ranks leave each \
+                        of them together, as ranks of one communicator do";
+            notes.push(Note::new("ranks-order", text.to_owned()));
+            return;
+        }
+        let communicators = std::mem::take(&mut self.communicators);
+        self.instances.retain(|instance| !communicators[instance.communicator as usize].is_assumed);
+        self.communicators = communicators;
+        let text = format!(
+            "{} have no communicator information, and the ranks do not leave them together, so they are not matched",
+            plural(count, "collective", "collectives")
+        );
+        notes.push(Note::new("ranks-unmatched", text));
+    }
 }
 
 /// Sequence numbers count only if every rank has them; steps only if every rank has some in common with the first one.

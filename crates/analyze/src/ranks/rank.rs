@@ -8,7 +8,7 @@ use laptime_stats::spread::median_of;
 use laptime_trace::Trace;
 
 use super::collective::{CollectiveKind, Communicator, Describer, communication, kind_of, step_of};
-use crate::devices::{DeviceWork, WorkKind};
+use crate::devices::{DeviceWork, Work, WorkKind};
 use crate::idle_pieces::{IdleKind, IdlePieces};
 use crate::timeline::{Prepared, Timeline};
 use crate::{intervals::Stretches, lap_unit::LapUnit};
@@ -178,9 +178,16 @@ impl RankTrace {
     ) {
         let mut ends: Vec<u64> = communication(device).map(|work| work.end).collect();
         ends.sort_unstable();
+        let is_named =
+            |work: &Work| describer.described(work).is_some_and(|described| described.communicator.is_some());
+        let has_names = communication(device).any(is_named);
         for work in communication(device) {
             self.kernels += 1;
-            let Some(described) = describer.described(work) else { continue };
+            let described = match has_names {
+                true => describer.described(work),
+                false => Some(describer.assumed(work, self.world)),
+            };
+            let Some(described) = described else { continue };
             let kind = kind_of(&described, trace.span(work.id).name);
             let Some(communicator) = described.communicator else { continue };
             let known = self.communicators.iter().position(|known| *known == communicator);

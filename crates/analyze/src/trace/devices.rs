@@ -5,7 +5,13 @@ use std::collections::BTreeMap;
 use hashbrown::{HashMap, HashSet};
 use laptime_trace::{Activity, NameId, Nanos, SpanId, Trace, TrackId, TrackKind};
 
-use crate::{group::Group, intervals::Stretches};
+use crate::{group::Group, intervals::Stretches, lap_unit::is_lap};
+
+/// Idle time before the first work belongs to the window of a device from this share of the window on.
+const LEAST_HEAD: f64 = 0.05;
+
+/// The longest delay of the first work after its launch, as a share of the idle time before it.
+const MOST_DELAY: f64 = 0.1;
 
 /// The work of every device of a trace, with what launched it.
 #[derive(Debug, Clone)]
@@ -31,6 +37,8 @@ pub struct DeviceWork {
     pub graphs_with_kernels: u64,
     /// Idle time in which recording was paused: what happened is unknown, so it is not a gap.
     pub not_recorded: Stretches,
+    /// The start of the lap that launched its first work, if the device was idle from then on for long.
+    pub idle_since: Option<u64>,
 }
 
 /// One kernel, copy or other work of a device.
@@ -91,10 +99,10 @@ impl DeviceWork {
         launches.into_iter().max_by_key(|&(track, count)| (count, track)).map(|(track, _)| track)
     }
 
-    /// From the start of its first work to the end of its last; none if it did nothing.
+    /// From the start of its first work, or [`Self::idle_since`], to the end of its last; none if it did nothing.
     pub fn window(&self) -> Option<(u64, u64)> {
         let last = self.work.iter().map(|work| work.end).max()?;
-        Some((self.work.first()?.start, last))
+        Some((self.idle_since.unwrap_or(self.work.first()?.start), last))
     }
 
     /// How much of its window was recorded.
@@ -137,6 +145,7 @@ pub fn devices(trace: &Trace) -> Devices {
             is_stages: false,
             graphs_with_kernels: 0,
             not_recorded: Stretches::default(),
+            idle_since: None,
         };
         for span in tracks.iter().flat_map(|&track| trace.spans_on(track)) {
             if !activities[span.id.index()].is_device_work() {
@@ -154,12 +163,29 @@ pub fn devices(trace: &Trace) -> Devices {
             device.is_stages = true;
         }
         device.work.sort_by_key(|work| (work.start, work.end, work.id));
+        device.idle_since = idle_since(trace, &activities, &device);
         device.not_recorded = not_recorded(&device, &pauses);
         if !device.work.is_empty() {
             found.push(device);
         }
     }
     Devices { devices: found, activities }
+}
+
+/// The start of the lap that launched the first work of a device, if the device was idle until then: a host that loads data
+/// for most of a single step would otherwise go unnoticed. Earlier work that was not recorded would have delayed the first
+/// one, so a first work that starts late after its launch proves nothing.
+fn idle_since(trace: &Trace, activities: &[Activity], device: &DeviceWork) -> Option<u64> {
+    let (first, last) = device.window()?;
+    let launch = device.work.first()?.launch.filter(|launch| activities[launch.index()].is_call())?;
+    // A step may overlap with Python functions without nesting, so it is not always an ancestor.
+    let moment = trace.span_start(launch);
+    let before = trace.spans_on(trace.span_track(launch)).take_while(|span| span.start <= moment);
+    let lap = before.filter(|span| span.end() > moment).find(is_lap)?.id;
+    let since = trace.span_start(lap).0;
+    let delay = first.saturating_sub(trace.span_end(launch).0);
+    let idle = first.saturating_sub(since) as f64;
+    (idle >= LEAST_HEAD * (last - since) as f64 && delay as f64 <= MOST_DELAY * idle).then_some(since)
 }
 
 /// The times in which a process did not record everything.
@@ -286,6 +312,25 @@ mod tests {
             [(9, WorkKind::Compute, true), (30, WorkKind::Communication, false), (50, WorkKind::Copy, false)];
         assert_eq!(shown, expected);
         assert_eq!((device.window(), device.busy().length(), device.is_stages), (Some((9, 60)), 30, false));
+    }
+
+    #[test]
+    fn the_window_begins_with_the_lap_that_launched_the_first_work_long_after_its_start() {
+        let window = |loading: u64, delay: u64, lap: &str| {
+            let mut builder = TraceBuilder::default();
+            let (main, stream) = (builder.thread(1, 1, "main"), builder.stream(1, 7, "stream 7"));
+            builder.span(main, Nanos(5), Nanos(100), "train.py(3): load", category::PYTHON);
+            builder.span(main, Nanos(10), Nanos(1000), lap, category::USER);
+            let launch = builder.span(main, Nanos(10 + loading), Nanos(2), "cudaLaunchKernel", category::RUNTIME);
+            let kernel = builder.span(stream, Nanos(12 + loading + delay), Nanos(500), "gemm", category::KERNEL);
+            builder.flow(launch, kernel);
+            devices(&builder.build().unwrap()).devices[0].window().unwrap()
+        };
+        assert_eq!(window(300, 5, "ProfilerStep#6"), (10, 817));
+        // Little idle time, work that may have waited for other work, and no lap.
+        assert_eq!(window(10, 1, "ProfilerStep#6"), (23, 523));
+        assert_eq!(window(300, 100, "ProfilerStep#6"), (412, 912));
+        assert_eq!(window(300, 5, "forward"), (317, 817));
     }
 
     #[test]

@@ -77,6 +77,8 @@ pub struct Basis {
     pub work: u64,
     /// The window as a share of the wall time.
     pub extent: f64,
+    /// Whether the window begins with a lap, before the first work.
+    pub is_since_lap: bool,
     /// The time of exposed copies and of gaps caused by copies that use pageable memory, in nanoseconds.
     pub pageable: u64,
     /// The same for all copies.

@@ -36,7 +36,7 @@ pub struct DeviceGaps {
     pub name: String,
     /// Only stages on its streams were recorded: gaps are between stages.
     pub is_stages: bool,
-    /// From the start of its first work to the end of its last.
+    /// From the start of its first work, or of the lap that launched it long after, to the end of its last.
     pub window: Nanos,
     /// Work and idle time by cause; the times add up to the window.
     pub parts: Vec<Part>,
@@ -255,6 +255,7 @@ fn basis(trace: &Trace, device: &DeviceWork, judge: &Judge<'_>, gaps: &[Gap], pa
     Basis {
         work: device.work.len() as u64,
         extent: if wall == 0 { 1.0 } else { window as f64 / wall as f64 },
+        is_since_lap: device.idle_since.is_some(),
         pageable: alone(device, |work| is_pageable(trace, work)).length() + held.sum::<u64>(),
         copies: parts.iter().filter(is_copies).map(|part| part.time.0).sum(),
         within: alone(device, |work| is_within_device(trace, work)).length(),

@@ -6,7 +6,7 @@ use laptime_trace::{Activity, SpanId, Trace, TrackId, activity::category};
 
 use crate::devices::{Devices, WorkKind};
 use crate::gap_cause::{Cause, Doing, Gap, Judge, Judged, whole_gaps};
-use crate::host_tree::{HostTree, HostWork};
+use crate::host_tree::{HostPlace, HostTree, HostWork};
 use crate::waits::Found;
 use crate::{
     gap_verdict::{HostSplit, VerdictKind},
@@ -60,6 +60,8 @@ pub(crate) struct Piece {
 pub(crate) struct IdlePieces {
     pub(crate) pieces: Vec<Piece>,
     pub(crate) host: HostSplit,
+    /// The place with most of the time of [`IdleKind::Host`].
+    pub(crate) late_place: Option<HostPlace>,
     /// The pieces in which the host was busy launching, by index, and whether they follow a kernel under [`TINY`].
     launches: Vec<(u32, bool)>,
 }
@@ -135,8 +137,19 @@ impl<'a> Splitter<'a> {
         found.host = found.host_split(idle);
         found.host.loading_place = tree.place_of(HostWork::Loading);
         found.host.starting_place = tree.place_of(HostWork::Starting);
-        found.host.place = tree.place(unit.map(|unit| unit.name.as_str()));
+        let unit = unit.map(|unit| unit.name.as_str());
+        found.host.place = tree.place(unit);
+        drop(tree);
+        found.late_place = self.late_place(&found, unit);
         found
+    }
+
+    fn late_place(&self, found: &IdlePieces, unit: Option<&str>) -> Option<HostPlace> {
+        let mut late = found.pieces.iter().filter(|piece| piece.kind == IdleKind::Host).peekable();
+        late.peek()?;
+        let mut tree = HostTree::new(self.trace, &self.devices.activities, self.one_offs);
+        late.for_each(|piece| _ = tree.add(piece.span, piece.to - piece.from));
+        tree.place(unit)
     }
 
     fn add_syncs(&self, gap: &Gap, charges: impl Iterator<Item = (usize, u64, u64)>, found: &mut IdlePieces) {

@@ -115,11 +115,11 @@ pub fn lap_unit(trace: &Trace, devices: &Devices, wanted: Option<&str>) -> Resul
     let is_unit = |family: &&Family| family.is_unit(trace, wall);
     let by_name = |family: &Family| family.unit(trace, &families, family.source);
     let found = families.iter().filter(|family| !family.is_operator()).find(is_unit).map(by_name);
-    let of_operators = || {
-        let operators = families.iter().filter(|family| family.is_operator()).find(is_unit)?;
-        // If every operator is a range, ranges that cover less are still coarser.
+    let operators = families.iter().filter(|family| family.is_operator()).find(is_unit);
+    // If every operator is a range, ranges that cover less are still coarser.
+    let of_coarser = || {
         let is_coarser = |family: &&Family| !family.is_operator() && family.is_long(trace, wall);
-        Some(by_name(families.iter().find(is_coarser).unwrap_or(operators)))
+        operators.and_then(|_| families.iter().find(is_coarser).map(by_name))
     };
     let of_kernels = || {
         repeats(trace, devices).map(|(kernels, laps)| LapUnit {
@@ -131,7 +131,7 @@ pub fn lap_unit(trace: &Trace, devices: &Devices, wanted: Option<&str>) -> Resul
         })
     };
     let too_fine = || families.iter().find(|family| family.spans.len() > MOST_LAPS).map(Family::too_many);
-    let unit = found.or_else(of_operators).or_else(of_kernels);
+    let unit = found.or_else(of_coarser).or_else(of_kernels).or_else(|| operators.map(by_name));
     Ok(without_prologue(unit.ok_or_else(|| too_fine().unwrap_or(NoLaps::NothingRepeats))?))
 }
 
@@ -223,9 +223,10 @@ impl Family {
         trace.span(*last).end().0.saturating_sub(trace.span(*first).start.0) as f64
     }
 
-    /// Whether every operator has such a range, as `emit_nvtx` writes them.
+    /// Whether every operator has such a range, as `emit_nvtx` writes them, or every call of NCCL.
     fn is_operator(&self) -> bool {
-        const OPERATORS: [&str; 6] = ["aten::", "prims::", "prim::", "autograd::", "torch::autograd::", "c10d::"];
+        const OPERATORS: [&str; 7] =
+            ["aten::", "prims::", "prim::", "autograd::", "torch::autograd::", "c10d::", "nccl"];
         self.source == LapSource::Range
             && (OPERATORS.iter().any(|prefix| self.name.starts_with(prefix))
                 || [", op_id = *", ", seq = *"].iter().any(|field| self.name.contains(field)))
@@ -316,7 +317,7 @@ pub fn is_lap(span: &Span<'_>) -> bool {
 }
 
 /// Whether a name is a step of torch.profiler. Older versions write steps as operators.
-fn is_step(name: &str) -> bool {
+pub(crate) fn is_step(name: &str) -> bool {
     name.starts_with("ProfilerStep#") && family(name) == STEPS
 }
 
@@ -486,7 +487,9 @@ mod tests {
         };
         let found = trace("FSDP::pre_forward");
         assert_eq!((found.name.as_str(), found.laps.len()), ("FSDP::pre_forward", 17));
-        assert_eq!(trace("aten::sum, op_id = 1").name, "aten::copy_, op_id = *", "nothing is coarser");
+        for operator in ["aten::sum, op_id = 1", "ncclGroupEnd"] {
+            assert_eq!(trace(operator).name, "aten::copy_, op_id = *", "nothing is coarser");
+        }
     }
 
     #[test]

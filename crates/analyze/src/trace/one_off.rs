@@ -136,7 +136,7 @@ fn started(unit: &LapUnit) -> u64 {
 
 /// Whether a name means loading, capturing or compiling.
 fn is_start(name: &str) -> bool {
-    const PARTS: [&str; 9] = [
+    const PARTS: [&str; 13] = [
         "ModuleLoad",
         "LibraryLoad",
         "Module Loading",
@@ -145,7 +145,21 @@ fn is_start(name: &str) -> bool {
         "LinkComplete",
         "CtxCreate",
         "PrimaryCtxRetain",
+        "CompileProgram",
+        "compileFusion",
         "(dynamo_timed)",
+        "torch/_dynamo/convert_frame.py(",
+        "torch/utils/cpp_extension.py(",
     ];
-    name == "cuInit" || name == "hipInit" || PARTS.iter().any(|part| name.contains(part))
+    // Other functions of these files run in every step. A node of a graph tree is made when its graph is recorded.
+    const FUNCTIONS: [(&str, &str); 4] = [
+        ("torch/_inductor/compile_fx.py(", "compile"),
+        ("torch/_inductor/compile_fx.py(", "_compile"),
+        ("triton/compiler/compiler.py(", "compile"),
+        ("torch/_inductor/cudagraph_trees.py(", "__init__"),
+    ];
+    let is_in = |(file, start): &(&str, &str)| {
+        name.contains(file) && name.rsplit("): ").next().is_some_and(|function| function.starts_with(start))
+    };
+    matches!(name, "cuInit" | "hipInit") || PARTS.iter().any(|part| name.contains(part)) || FUNCTIONS.iter().any(is_in)
 }

@@ -120,9 +120,26 @@ pub fn run(app: &App, args: &Args, out: &mut dyn Write) -> anyhow::Result<Status
     }
     let answer = ranks::answer(&args.runs, None, &args.output)?;
     let is_whole = !args.output.is_for_people();
-    args.output.write(&tables::ranks(&answer, tables::RanksBy::Collective, is_whole), out)?;
+    let mut table = tables::ranks(&answer, tables::RanksBy::Collective, is_whole);
+    if answer.stragglers.is_empty() && answer.slow_links.is_empty() {
+        first_rank(args)?.into_iter().for_each(|text| table.note(text));
+    }
+    args.output.write(&table, out)?;
     let is_bad = args.fail_on_finding && !(answer.stragglers.is_empty() && answer.slow_links.is_empty());
     Ok(if is_bad { Status::BadNews } else { Status::Done })
+}
+
+/// The main bottleneck of the first rank, for a job in which no rank stands out.
+fn first_rank(args: &Args) -> anyhow::Result<Option<String>> {
+    let files = ranks::files(&args.runs)?;
+    let Some(trace) = files.iter().find_map(|file| crate::trace_input::read(file).ok()) else { return Ok(None) };
+    let answer = laptime_analyze::diagnose_with(Some(&trace), &[], None, &thresholds(&args.threshold)?);
+    Ok(answer.findings.first().map(|found| {
+        let title = found.reported(answer.whole_ns).title;
+        let laptime_analyze::Finding { rule, evidence, next, .. } = &found.finding;
+        let rank = trace.metadata.rank().map_or_else(|| "The first rank".to_owned(), |rank| format!("Rank {rank}"));
+        format!("{rank}, as an example: {title} [{rule}]. {evidence}. Try: {next}.")
+    }))
 }
 
 /// Whether a folder contains traces of several ranks and is not a run folder.

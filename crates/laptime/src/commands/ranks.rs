@@ -94,7 +94,7 @@ pub fn answer(paths: &[PathBuf], link: Option<f64>, output: &OutputArgs) -> anyh
 }
 
 /// The files that paths name, with folders replaced by the traces in them.
-fn files(paths: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
+pub(super) fn files(paths: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for path in paths {
         if !path.is_dir() {

@@ -83,13 +83,16 @@ pub fn trace_files(folder: &Path) -> io::Result<Vec<PathBuf>> {
 }
 
 /// Sort key that puts `rank-2` before `rank-10`.
-fn natural_key(name: &str) -> Vec<(String, u64)> {
-    let mut parts = vec![(String::new(), 0_u64)];
+fn natural_key(name: &str) -> Vec<(String, Option<u64>)> {
+    let mut parts = vec![(String::new(), None)];
     for letter in name.chars() {
         let last = parts.len() - 1;
+        let number = parts[last].1;
         match letter.to_digit(10) {
-            Some(digit) => parts[last].1 = parts[last].1.saturating_mul(10).saturating_add(digit.into()),
-            None if parts[last].1 > 0 => parts.push((letter.to_string(), 0)),
+            Some(digit) => {
+                parts[last].1 = Some(number.unwrap_or(0_u64).saturating_mul(10).saturating_add(digit.into()))
+            }
+            None if number.is_some() => parts.push((letter.to_string(), None)),
             None => parts[last].0.push(letter),
         }
     }
@@ -102,8 +105,8 @@ mod tests {
 
     #[test]
     fn files_are_in_natural_order() {
-        let mut names = ["rank-10.json", "rank-2.json", "rank-1.json"];
+        let mut names = ["rank-10.json", "rank-2.json", "rank-0.json", "rank-1.json"];
         names.sort_by_key(|name| natural_key(name));
-        assert_eq!(names, ["rank-1.json", "rank-2.json", "rank-10.json"]);
+        assert_eq!(names, ["rank-0.json", "rank-1.json", "rank-2.json", "rank-10.json"]);
     }
 }

@@ -268,7 +268,13 @@ fn figures(verdict: &Verdict) -> String {
     let mut text = format!("kernels ran {busy} of the time");
     // The time from the first work to the last may be a small part of the trace.
     if verdict.basis.extent < WHOLE {
-        text += &format!(" between first and last work ({extent} of the wall time)");
+        let extent = single(&Cell::Share(verdict.basis.extent));
+        let window = if verdict.basis.is_since_lap {
+            "from the first lap to the last work"
+        } else {
+            "between first and last work"
+        };
+        text += &format!(" {window} ({extent} of the wall time)");
     }
     let of_rest = match verdict.kind {
         VerdictKind::Saturated | VerdictKind::TooLittle => return text,

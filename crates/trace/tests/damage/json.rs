@@ -109,16 +109,16 @@ fn flows_that_are_events_lead_nowhere_wrong_when_spans_before_theirs_were_damage
 
 #[test]
 fn json_without_events_is_not_a_trace() {
-    for text in
-        ["{}", r#"{"a":1}"#, r#"{"traceEvents":1}"#, r#"{"traceEvents":{}}"#, "[1,2,3", r#"[{"a":"#, r#"["text"#]
-    {
+    let others =
+        [r#"{"traceEvents":1}"#, r#"{"traceEvents":{}}"#, r#"[{"id":1,"model":"a"},{"id":1,"timestamps":[]}]"#];
+    for text in ["{}", r#"{"a":1}"#, "[1,2,3", r#"[{"a":"#, r#"["text"#].into_iter().chain(others) {
         assert!(
             matches!(read(text.as_bytes()), Err(ReadError::NotATrace { .. })),
             "{text}: {:?}",
             read(text.as_bytes())
         );
     }
-    for text in ["[]", r#"{"traceEvents":[]}"#] {
+    for text in ["[]", "[{}]", r#"{"traceEvents":[]}"#] {
         assert_eq!(read(text.as_bytes()).unwrap().span_count(), 0, "{text}");
     }
 }

@@ -233,6 +233,13 @@ fn another_database_is_not_a_trace() {
 }
 
 #[test]
+fn an_export_without_cuda_is_no_other_database() {
+    let export = Export::new(&["CREATE TABLE META_DATA_EXPORT (name TEXT)", "CREATE TABLE OSRT_API (start INTEGER)"]);
+    let error = read(export.path()).unwrap_err();
+    assert!(error.to_string().contains("an Nsight Systems export without CUDA calls"), "{error}");
+}
+
+#[test]
 fn a_database_cut_off_or_overwritten_anywhere_is_read_in_part_or_reported() {
     let export = Export::whole();
     let whole = fs::read(export.path()).unwrap();

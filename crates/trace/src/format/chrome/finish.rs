@@ -17,6 +17,8 @@ pub struct Counts {
     pub understood: u64,
     pub damaged: u64,
     pub strange: u64,
+    /// Objects without any member of an event.
+    pub blank: u64,
     pub replaced: u64,
     pub impossible_times: u64,
     pub misplaced: u64,
@@ -86,7 +88,8 @@ impl Reader {
         let found = match end {
             _ if counts.understood > 0 => "",
             _ if !document.found_events => "it is JSON without `traceEvents`",
-            _ if counts.damaged > 0 || counts.strange > 0 => "none of its events can be parsed",
+            // One blank object may end an empty list.
+            _ if counts.damaged > 0 || counts.strange > 0 || counts.blank > 1 => "none of its events can be parsed",
             End::CutOff => "it is JSON truncated inside its first event",
             End::Damaged(_) => "it is JSON damaged inside its first event",
             _ => "",

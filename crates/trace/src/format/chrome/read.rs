@@ -116,10 +116,11 @@ impl Sink for Reader {
         self.merged.resize(batch.names.len(), Merged::default());
         self.known = kineto::Known::of(&batch.names);
         // XProf ends its events with an empty object.
-        for row in batch.rows.iter().filter(|row| !row.is_blank()) {
-            match self.event(batch, row) {
-                Some(()) => self.counts.understood += 1,
-                None => self.counts.strange += 1,
+        for row in &batch.rows {
+            match row.is_blank() {
+                true => self.counts.blank += 1,
+                false if self.event(batch, row).is_some() => self.counts.understood += 1,
+                false => self.counts.strange += 1,
             }
         }
         batch.merged = std::mem::take(&mut self.merged);

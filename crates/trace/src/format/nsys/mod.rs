@@ -17,7 +17,7 @@ use std::path::Path;
 use rusqlite::{Connection, OpenFlags, limits::Limit};
 
 use self::{places::Places, table::Tables};
-use crate::format::{ReadError, launches::Launches};
+use crate::format::{ReadError, Unsupported, launches::Launches};
 use crate::{builder::TraceBuilder, time::Nanos, trace::Trace};
 
 /// A longer string or blob is not read.
@@ -29,6 +29,12 @@ pub fn read(path: &Path) -> Result<Trace, ReadError> {
     let tables = Tables::of(&connection).map_err(|error| ReadError::Database(error.into()))?;
     let known = ["CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS"];
     if !known.iter().any(|name| tables.has(name)) {
+        if tables.has("META_DATA_EXPORT") {
+            return Err(ReadError::Unsupported(Unsupported {
+                format: "an Nsight Systems export without CUDA calls, kernels and NVTX ranges",
+                way: "record them: `nsys profile --trace=cuda,nvtx PROGRAM`",
+            }));
+        }
         let found = "an SQLite database without the tables of an Nsight Systems export".to_owned();
         return Err(ReadError::NotATrace { found });
     }
