@@ -92,7 +92,7 @@ impl Pair {
     /// Tokens that the teacher processes before the base model continues.
     pub fn heard(&self, spec: &Spec) -> usize {
         match spec.response {
-            Response::Plain => self.prompt.heard_tokens(0),
+            Response::Plain => self.prompt.shared_tokens(0),
             Response::Fused(_) => self.teacher_prompt().len(),
         }
     }
