@@ -84,9 +84,9 @@ pub fn fuser<'a>(fusers: Fusers<'_>, options: FuseOptions, on: Target<'a>) -> Ma
     cpu::fuser(fusers, options, on.threads).map_err(into_error)
 }
 
-pub fn tts<'a>(config: TtsConfig, weights: &TtsWeights, options: TtsOptions, on: Target<'a>) -> Made<dyn QwenTts + 'a> {
-    if_gpu!(on.device, gpu => laptime_models::gpu::qwen_tts(gpu.cuda(), config, weights, options).map_err(into_error));
-    cpu::qwen_tts(config, weights, options, on.threads).map_err(into_error)
+pub fn tts<'a>(config: TtsConfig, weights: &TtsWeights, options: TtsOptions, on: Target<'a>) -> Made<QwenTts<'a>> {
+    if_gpu!(on.device, gpu => laptime_models::gpu::qwen_tts(gpu.cuda(), config, weights, options).map(Box::new).map_err(into_error));
+    cpu::qwen_tts(config, weights, options, on.threads).map(Box::new).map_err(into_error)
 }
 
 /// On a GPU, offloaded layers are copied on a second stream.

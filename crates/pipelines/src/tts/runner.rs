@@ -14,7 +14,7 @@ pub struct Runner<'a> {
     pub speech: Speech,
     pub spec: Spec,
     pub device: &'a dyn Device,
-    pub made: Loaded<dyn QwenTts + 'a>,
+    pub made: Loaded<QwenTts<'a>>,
 }
 
 impl<'a> Runner<'a> {
@@ -37,7 +37,7 @@ impl<'a> Runner<'a> {
         let (sampling, most_frames) = (speech.sampling(spec), speech.frames);
         let options = SpeechOptions { sampling, most_frames, ..SpeechOptions::default() };
         let chunk = spec.streaming.then_some(spec.chunk_frames.max(1));
-        speak(&mut *made.model, &speech.prompt, &options, chunk, &|| device.now().0, listener).map_err(into_error)
+        speak(&mut made.model, &speech.prompt, &options, chunk, &|| device.now().0, listener).map_err(into_error)
     }
 
     pub fn audio(&self, samples: Vec<f32>) -> Audio {
