@@ -160,7 +160,7 @@ fn texts_that_cannot_be_aligned_are_refused() {
     let (_second, sharer) = tokenizer(&["say"], &LLAMA, "{}");
     let (ours, theirs) = (ChatStyle::QWEN.render("say"), ChatStyle::LLAMA.render("say"));
     let error = Aligner::new(&receiver, &sharer, Choice::First).align(&ours, &theirs).unwrap_err().to_string();
-    assert!(error.contains("names neither `pad_token` nor `eos_token`"), "{error}");
+    assert!(error.contains("has neither `pad_token` nor `eos_token`"), "{error}");
     let none = Rendered { text: "say".to_owned(), messages: Vec::new() };
     let error = Aligner::new(&receiver, &sharer, Choice::First).align(&ours, &none).unwrap_err().to_string();
     assert!(error.ends_with("1 and 0 messages were rendered"), "{error}");
