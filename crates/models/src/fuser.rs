@@ -1,9 +1,9 @@
-//! Cache to cache: what joins two models through their KV caches.
+//! Cache-to-cache fusion: models that communicate through their KV caches.
 //!
-//! A *receiver* answers; a *sharer* only reads the prompt. For every layer of the receiver a *projector* takes the keys
-//! (and, on a path of its own, the values) of the sharer and of the receiver, and makes what is added to the receiver's:
-//! `X' = T + gate * w * P`. All projectors together are a *fuser*. [`FuserConfig`] says what one is, [`FuserWeights`] where
-//! its numbers come from, [`Fusing`] what can be asked of it on a device, and [`C2c`] runs two models with one.
+//! A *receiver* answers; a *sharer* only reads the prompt. For every layer of the receiver, a *projector* takes the keys
+//! (and, on a separate path, the values) of sharer and receiver, and computes an addition to the receiver's:
+//! `X' = T + gate * w * P`. All projectors together are a *fuser*. [`FuserConfig`] describes one, [`FuserWeights`] are its
+//! weights, [`Fusing`] is a fuser on a device, and [`C2c`] runs models with it.
 
 mod align;
 mod c2c;
@@ -14,7 +14,6 @@ pub(crate) mod engine;
 mod fusing;
 mod prompt;
 mod sizes;
-mod tensors;
 mod weights;
 
 pub(crate) use self::sizes::fuser_bytes;

@@ -88,14 +88,9 @@ pub fn fuser<'a>(fusers: Fusers<'_>, options: FuseOptions, on: Target<'a>) -> Bo
     cpu::fuser(fusers, options, on.threads)
 }
 
-pub fn tts<'a>(
-    config: TtsConfig,
-    weights: &TtsWeights,
-    options: TtsOptions,
-    on: Target<'a>,
-) -> Boxed<dyn QwenTts + 'a> {
-    if_gpu!(on.device, gpu => laptime_models::gpu::qwen_tts(gpu.cuda(), config, weights, options));
-    cpu::qwen_tts(config, weights, options, on.threads)
+pub fn tts<'a>(config: TtsConfig, weights: &TtsWeights, options: TtsOptions, on: Target<'a>) -> Boxed<QwenTts<'a>> {
+    if_gpu!(on.device, gpu => laptime_models::gpu::qwen_tts(gpu.cuda(), config, weights, options).map(Box::new));
+    cpu::qwen_tts(config, weights, options, on.threads).map(Box::new)
 }
 
 /// On a GPU, offloaded layers are copied on a second stream.

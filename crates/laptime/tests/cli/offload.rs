@@ -231,7 +231,7 @@ fn what_cannot_be_run_is_one_error_with_a_hint() {
         ("--dtype float8_e4m3fn", "weights in `float8_e4m3fn` are not supported"),
         ("--txt_path nowhere.txt", "cannot read `nowhere.txt`"),
         ("--voice_files nowhere.wav", "cannot read `nowhere.wav`"),
-        ("--txt_path it.txt", "`it.txt`: line 1 names no speaker"),
+        ("--txt_path it.txt", "`it.txt`: line 1 has no speaker"),
         ("--txt_path two.txt --voice_files it.wav", "`it.wav`"),
         ("--max-tokens 100000", "do not fit"),
         ("--mode async", "axis `mode` takes one of sync, pinned, prefetch, wrap, batched, not `async`"),

@@ -150,7 +150,7 @@ fn several_texts_are_several_files() {
 fn what_cannot_be_said_is_one_error_with_a_hint() {
     let place = Place::new();
     let failed = |more: &[&str]| place.laptime([&words("bench tts --device cpu"), more].concat()).failed();
-    assert!(failed(&["--text", " "]).starts_with("error: there is no text to say"));
+    assert!(failed(&["--text", " "]).starts_with("error: the text is empty"));
     let long = failed(&["--text", &"many words ".repeat(9_000)]);
     assert!(long.contains("positions of the talker"), "{long}");
     let speaker = failed(&["--speaker", "bob"]);

@@ -1,15 +1,14 @@
-//! Convolutions over time, all of them causal: a position sees itself and what comes before it, and before the first there
-//! are zeros. Rows are positions, and the numbers of a row are its channels.
+//! Causal convolutions over time, with zeros before the first position. Rows are positions, columns are channels.
 //!
-//! What a position sees is gathered into one row, so that a convolution is one product with its kernel. A transposed
-//! convolution is the same with all positions that one becomes side by side in a row.
+//! The inputs of each output are gathered into a row (im2col), so a convolution is a GEMM with its kernel. A row of a transposed
+//! convolution has all outputs of one position.
 
 use super::product::{Put, project};
 use super::steps::{add_bias, rows_of_part};
 use super::{crew::Crew, number::Number, rows::Rows, vectors::vectorized};
 use crate::tts;
 
-/// A linear layer with a bias. The bias is kept in f32, after it was rounded to the dtype of the matrix.
+/// A linear layer. The bias is stored in f32, rounded to the dtype of the matrix.
 pub type Linear<T> = tts::Linear<Vec<T>, Vec<f32>>;
 
 impl<T: Number> Linear<T> {
@@ -27,29 +26,29 @@ impl<T: Number> Linear<T> {
     }
 }
 
+/// The largest number of gathered elements at once.
 const GATHERED: usize = 1 << 22;
 
 fn rows_at_once(depth: usize) -> usize {
     (GATHERED / depth.max(1)).max(1)
 }
 
-/// Numbers that are gathered at most for this many positions that see this many others, themselves among them.
+/// The size of the gather buffer for this many positions.
 pub fn gathered(rows: usize, inputs: usize, taps: usize) -> usize {
     let depth = inputs.saturating_mul(taps);
     if taps <= 1 { 0 } else { rows.min(rows_at_once(depth)).saturating_mul(depth) }
 }
 
 pub struct Conv<T> {
-    /// `[outputs, taps, inputs]`, the oldest position first.
+    /// `[outputs, taps, inputs]`, oldest position first.
     weight: Vec<T>,
     bias: Vec<f32>,
     pub inputs: usize,
     taps: usize,
-    /// How far apart the positions are that one sees.
     dilation: usize,
-    /// Positions that one becomes.
+    /// The upsampling factor.
     pub stride: usize,
-    /// Positions that it moves on by for each that comes out.
+    /// The downsampling factor.
     pub step: usize,
 }
 
@@ -65,9 +64,8 @@ impl<T: Number> Conv<T> {
         Self { weight, bias, inputs, taps, dilation, stride: 1, step: 1 }
     }
 
-    /// A transposed convolution by its kernel `[inputs, outputs, width]`: one position becomes `stride`, and of what would
-    /// reach beyond the end nothing is kept.
-    pub fn lengthening(kernel: &[T], inputs: usize, bias: &[f32], stride: usize) -> Self {
+    /// A transposed convolution by its kernel `[inputs, outputs, width]`. Outputs beyond the end are dropped.
+    pub fn transposed(kernel: &[T], inputs: usize, bias: &[f32], stride: usize) -> Self {
         let outputs = bias.len();
         let width = kernel.len() / (inputs * outputs);
         let taps = width.div_ceil(stride);
@@ -84,7 +82,7 @@ impl<T: Number> Conv<T> {
         Self { weight, bias: bias.repeat(stride), inputs, taps, dilation: 1, stride, step: 1 }
     }
 
-    /// Convolves all positions, in `gathered` as far as that is needed. What comes out is put over or onto what is there.
+    /// Convolves all positions. `gathered` is a scratch buffer.
     pub fn run(&self, crew: &Crew, from: &[T], to: &mut [T], gathered: &mut Vec<T>, put: Put) {
         let (depth, width) = (self.taps * self.inputs, self.bias.len());
         let weights = Rows::dense(&self.weight, width, depth);
@@ -93,11 +91,11 @@ impl<T: Number> Conv<T> {
         for first in (0..rows).step_by(at_once) {
             let count = at_once.min(rows - first);
             let to = &mut to[first * width..][..count * width];
-            let seen = match self.taps {
+            let columns = match self.taps {
                 1 => &from[first * self.inputs..],
                 _ => self.gather(crew, from, first, count, gathered),
             };
-            project(crew, Rows::dense(seen, count, depth), weights, to, put);
+            project(crew, Rows::dense(columns, count, depth), weights, to, put);
             add_bias(crew, &self.bias, to);
         }
     }
@@ -106,43 +104,43 @@ impl<T: Number> Conv<T> {
         self.bias.len() / self.stride
     }
 
-    /// Convolves positions that lie behind others, which `from` has first: as many as one sees before itself. What a position
-    /// sees lies side by side already, so nothing is gathered.
-    pub fn run_behind(&self, crew: &Crew, from: &[T], to: &mut [T]) {
+    /// Convolves the positions after the first `taps - step`, which are context. Their inputs are contiguous, so nothing is
+    /// gathered.
+    pub fn run_streaming(&self, crew: &Crew, from: &[T], to: &mut [T]) {
         let (depth, width) = (self.taps * self.inputs, self.bias.len());
         let before = self.taps.saturating_sub(self.step);
         let rows = (from.len() / self.inputs).saturating_sub(before) / self.step;
-        let seen = Rows::new(from, rows, depth, self.step * self.inputs);
+        let columns = Rows::new(from, rows, depth, self.step * self.inputs);
         let to = &mut to[..rows * width];
-        project(crew, seen, Rows::dense(&self.weight, width, depth), to, Put::OVER);
+        project(crew, columns, Rows::dense(&self.weight, width, depth), to, Put::OVER);
         add_bias(crew, &self.bias, to);
     }
 
-    fn gather<'g>(&self, crew: &Crew, from: &[T], first: usize, count: usize, seen: &'g mut Vec<T>) -> &'g [T] {
+    fn gather<'g>(&self, crew: &Crew, from: &[T], first: usize, count: usize, columns: &'g mut Vec<T>) -> &'g [T] {
         let Self { inputs, taps, dilation, .. } = *self;
         let depth = taps * inputs;
         let rows = rows_of_part(depth);
-        if seen.len() < count * depth {
-            seen.resize(count * depth, T::default());
+        if columns.len() < count * depth {
+            columns.resize(count * depth, T::default());
         }
-        let parts = seen[..count * depth].chunks_mut(rows * depth).enumerate();
+        let parts = columns[..count * depth].chunks_mut(rows * depth).enumerate();
         crew.each(count * depth, parts, |(part, to)| {
             for (at, to) in to.chunks_mut(depth).enumerate() {
                 let position = first + part * rows + at;
                 for (tap, to) in to.chunks_mut(inputs).enumerate() {
                     match position.checked_sub((taps - 1 - tap) * dilation) {
-                        Some(seen) => to.copy_from_slice(&from[seen * inputs..][..inputs]),
+                        Some(at) => to.copy_from_slice(&from[at * inputs..][..inputs]),
                         None => to.fill(T::default()),
                     }
                 }
             }
         });
-        seen
+        columns
     }
 }
 
 pub struct Depthwise {
-    /// `[taps, channels]`, the oldest position first.
+    /// `[taps, channels]`, oldest position first.
     weight: Vec<f32>,
     bias: Vec<f32>,
 }
@@ -175,9 +173,9 @@ impl Depthwise {
         let taps = self.weight.len() / channels;
         sums.copy_from_slice(&self.bias);
         for (tap, weights) in self.weight.chunks(channels).enumerate() {
-            let Some(seen) = position.checked_sub(taps - 1 - tap) else { continue };
-            let seen = &from[seen * channels..][..channels];
-            sums.iter_mut().zip(weights).zip(seen).for_each(|((sum, weight), seen)| *sum += weight * seen.wide());
+            let Some(at) = position.checked_sub(taps - 1 - tap) else { continue };
+            let from = &from[at * channels..][..channels];
+            sums.iter_mut().zip(weights).zip(from).for_each(|((sum, weight), from)| *sum += weight * from.wide());
         }
     }
 }
@@ -192,16 +190,16 @@ mod tests {
         (0..count).map(|at| ((at * 7919 + seed * 104_729) % 61) as f32 / 16.0 - 1.9).collect()
     }
 
-    /// A convolution as it is defined.
+    /// The definition of a convolution.
     fn expected(kernel: &[f32], bias: &[f32], inputs: usize, dilation: usize, from: &[f32]) -> Vec<f32> {
         let taps = kernel.len() / (bias.len() * inputs);
         let one = |position: usize, output: usize| {
             let mut sum = f64::from(bias[output]);
             for tap in 0..taps {
-                let Some(seen) = position.checked_sub((taps - 1 - tap) * dilation) else { continue };
+                let Some(at) = position.checked_sub((taps - 1 - tap) * dilation) else { continue };
                 for input in 0..inputs {
                     let weight = kernel[(output * inputs + input) * taps + tap];
-                    sum += f64::from(weight) * f64::from(from[seen * inputs + input]);
+                    sum += f64::from(weight) * f64::from(from[at * inputs + input]);
                 }
             }
             sum as f32
@@ -218,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_convolution_is_that_of_its_definition() {
+    fn a_convolution_equals_its_definition() {
         let crew = Crew::new(2).unwrap();
         for (rows, inputs, outputs, taps, dilation) in
             [(1, 3, 4, 7, 1), (20, 5, 2, 3, 1), (40, 4, 6, 7, 3), (90, 8, 1, 7, 9), (9, 6, 5, 1, 1)]
@@ -236,16 +234,16 @@ mod tests {
     }
 
     #[test]
-    fn more_positions_than_are_gathered_at_once_are_all_convolved() {
+    fn positions_beyond_one_gather_are_convolved() {
         let crew = Crew::new(1).unwrap();
         let inputs = 3000;
         let rows = GATHERED / (3 * inputs) + 5;
         let (kernel, bias) = (numbers(2 * inputs * 3, 1), numbers(2, 2));
         let from: Vec<f32> = numbers(rows * inputs, 3).iter().map(|number| number / 64.0).collect();
         let conv = Conv::new(&kernel, inputs, bias.clone(), 1);
-        let (mut to, mut seen) = (vec![0.0; rows * 2], Vec::new());
-        conv.run(&crew, &from, &mut to, &mut seen, Put::OVER);
-        assert_eq!(seen.len(), gathered(rows, inputs, 3));
+        let (mut to, mut columns) = (vec![0.0; rows * 2], Vec::new());
+        conv.run(&crew, &from, &mut to, &mut columns, Put::OVER);
+        assert_eq!(columns.len(), gathered(rows, inputs, 3));
         let last = &from[(rows - 7) * inputs..];
         let expected = expected(&kernel, &bias, inputs, 1, last);
         for (ours, expected) in to[(rows - 4) * 2..].iter().zip(&expected[3 * 2..]) {
@@ -254,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_transposed_convolution_spreads_every_position_and_is_cut_at_the_end() {
+    fn a_transposed_convolution_equals_its_definition_and_is_cut_at_the_end() {
         let crew = Crew::new(1).unwrap();
         for (rows, inputs, outputs, width, stride) in
             [(5, 3, 2, 4, 2), (7, 2, 3, 2, 2), (4, 2, 2, 10, 5), (3, 1, 1, 5, 3)]
@@ -271,7 +269,7 @@ mod tests {
                     *sum += from[position * inputs + input] * kernel[(input * outputs + output) * width + at];
                 }
             }
-            let conv = Conv::lengthening(&kernel, inputs, &bias, stride);
+            let conv = Conv::transposed(&kernel, inputs, &bias, stride);
             assert_eq!((conv.inputs, conv.stride), (inputs, stride));
             let mut to = vec![0.0; rows * stride * outputs];
             conv.run(&crew, &from, &mut to, &mut Vec::new(), Put::OVER);
@@ -280,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_convolution_by_channel_is_that_of_its_definition() {
+    fn a_depthwise_convolution_equals_its_definition() {
         let crew = Crew::new(2).unwrap();
         let (rows, channels) = (30, 5);
         let (kernel, bias) = (numbers(channels * 7, 1), numbers(channels, 2));
@@ -295,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn halves_are_added_up_in_32_bits() {
+    fn half_precision_accumulates_in_f32() {
         let crew = Crew::new(1).unwrap();
         let wide = numbers(40 * 16, 4);
         let from: Vec<bf16> = wide.iter().map(|number| bf16::from_f32(*number)).collect();

@@ -19,10 +19,9 @@ use crate::{
     tensors::{product, sum},
 };
 
-/// Loads the open paths of the fusers of one receiver into memory, one fuser for each sharer. They run on this many
-/// threads, including the caller's.
+/// Loads the open paths of the fusers of one receiver, one per sharer. They run on this many threads, including the caller's.
 ///
-/// Layers are fused one after another in either order, since every product already uses all threads. The order selects
+/// Layers are fused one after another in either order, since every product already uses all threads. The order only selects
 /// which stages are marked.
 pub fn fuser(
     fusers: Vec<(FuserConfig, &FuserWeights)>,
@@ -34,7 +33,7 @@ pub fn fuser(
     Ok(typed!(options.dtype, |T| Box::new(Engine::new(Cpu::<T> { crew, of: PhantomData }, fusers, options)?)))
 }
 
-/// Bytes of the heap that fusers need at most, all gates open, to fuse this many tokens of this many sequences at a time.
+/// Peak heap bytes of fusers with all gates open, to fuse this many tokens of this many sequences at a time.
 pub fn needed_fuser_bytes(
     configs: &[FuserConfig],
     options: &FuseOptions,
@@ -51,23 +50,21 @@ pub fn needed_fuser_bytes(
     ])
 }
 
-/// Keys and values of a layer in f32: those of the receiver, as they were too if several sharers read them, and those
-/// of the sharer.
+/// Keys and values of a layer in f32: the receiver's, their originals if several sharers read them, and the sharer's.
 fn cache_copies(config: &FuserConfig, mode: FuseMode, rows: usize) -> u64 {
     let of_receiver = if mode == FuseMode::Parallel { 4 } else { 2 };
-    let (own, heard) = (config.receiver.width(), config.sharer.width());
-    let widths = own.saturating_mul(of_receiver).saturating_add(heard.saturating_mul(2));
+    let (own, shared) = (config.receiver.width(), config.sharer.width());
+    let widths = own.saturating_mul(of_receiver).saturating_add(shared.saturating_mul(2));
     product(&[widths, rows, 4])
 }
 
-/// What each thread needs for products with this many rows.
+/// Scratch bytes per thread for products with this many rows.
 fn thread_bytes(config: &FuserConfig, dtype: Dtype, rows: usize, threads: usize) -> u64 {
     let widest = config.sharer.width().saturating_add(config.receiver.width());
     product_bytes(panel_bytes(dtype, rows, widest.max(config.hidden).max(config.intermediate), threads))
 }
 
-/// The operations on numbers of one type. What is added or multiplied number by number is kept in f32, after it was
-/// rounded to the type of the others.
+/// The operations for a dtype. Vectors are stored in f32, rounded to the dtype.
 struct Cpu<T> {
     crew: Crew,
     of: PhantomData<T>,
@@ -76,18 +73,18 @@ struct Cpu<T> {
 struct Caches<'c> {
     receiver: &'c mut dyn Decoder,
     sharers: Vec<Option<&'c mut dyn Decoder>>,
-    /// Where the section begins in the receiver.
+    /// The first position of the section in the receiver.
     start: usize,
     layer: Option<OpenLayer>,
 }
 
 struct OpenLayer {
     layer: usize,
-    /// As it was, if several sharers read it.
+    /// The original, if several sharers read it.
     clean: Option<KeysValues>,
     fused: KeysValues,
-    /// A sharer and its layer that this one hears.
-    heard: Option<(usize, KeysValues)>,
+    /// A sharer and its paired layer.
+    shared: Option<(usize, KeysValues)>,
 }
 
 impl Caches<'_> {
@@ -99,15 +96,15 @@ impl Caches<'_> {
                 self.write_back(other)?;
                 let fused = self.receiver.read_positions(open.layer, section.positions.clone())?;
                 let clean = (paths.request.mode == FuseMode::Parallel).then(|| fused.clone());
-                OpenLayer { layer: open.layer, clean, fused, heard: None }
+                OpenLayer { layer: open.layer, clean, fused, shared: None }
             }
         };
-        if layer.heard.as_ref().is_none_or(|(sharer, _)| *sharer != paths.sharer) {
-            layer.heard = None;
+        if layer.shared.as_ref().is_none_or(|(sharer, _)| *sharer != paths.sharer) {
+            layer.shared = None;
             if let Some(sharer) = &mut self.sharers[paths.sharer] {
                 let start = section.sharer_starts[paths.sharer];
-                let heard = sharer.read_positions(open.sharer_layer, start..start + paths.length())?;
-                layer.heard = Some((paths.sharer, heard));
+                let shared = sharer.read_positions(open.sharer_layer, start..start + paths.length())?;
+                layer.shared = Some((paths.sharer, shared));
             }
         }
         Ok(self.layer.insert(layer))
@@ -158,13 +155,13 @@ impl<T: Number> Backend for Cpu<T> {
     }
 
     fn join(&self, paths: &Paths<'_>, caches: &mut Self::Caches<'_>, out: &mut Vec<T>) -> Done {
-        let OpenLayer { clean, fused, heard, .. } = caches.at(paths)?;
-        let Some((_, heard)) = heard else { return Ok(()) };
+        let OpenLayer { clean, fused, shared, .. } = caches.at(paths)?;
+        let Some((_, shared)) = shared else { return Ok(()) };
         let (path, config) = (paths.first().path, paths.config());
-        let heard = Heads::new(&config.sharer, heard.of(path), paths.length());
+        let shared = Heads::new(&config.sharer, shared.of(path), paths.length());
         let own = Heads::new(&config.receiver, clean.as_ref().unwrap_or(fused).of(path), paths.length());
-        for (token, out) in out.chunks_mut(heard.width() + own.width()).take(paths.rows()).enumerate() {
-            let numbers = heard.of_token(token).chain(own.of_token(token)).flatten();
+        for (token, out) in out.chunks_mut(shared.width() + own.width()).take(paths.rows()).enumerate() {
+            let numbers = shared.of_token(token).chain(own.of_token(token)).flatten();
             out.iter_mut().zip(numbers).for_each(|(out, number)| *out = T::narrow(*number));
         }
         Ok(())
@@ -225,7 +222,7 @@ impl<T: Number> Backend for Cpu<T> {
     }
 }
 
-/// Keys or values of a section, `[batch, kv_heads, length, head_dim]`, as numbers.
+/// Keys or values of a section, `[batch, kv_heads, length, head_dim]`.
 #[derive(Clone, Copy)]
 struct Heads<'a> {
     numbers: &'a [f32],

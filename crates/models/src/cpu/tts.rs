@@ -13,7 +13,7 @@ use super::{attention::Span, crew::Crew, model::Loader, panels::panel_bytes, pas
 use super::{cache::zeros, number::Number, steps::Snake};
 use crate::tensors::{product, sum};
 use crate::tts::{
-    CodecSizes, ConvTensors, DeviceNeeds, Engine, LoadedWeights, Parts, QwenTts, TtsConfig, TtsLoad, TtsOptions,
+    CodecSizes, ConvTensors, DeviceNeeds, LoadedWeights, Parts, QwenTts, TtsConfig, TtsLoad, TtsOps, TtsOptions,
     TtsWeights, codebook, needed_bytes, together,
 };
 use crate::{Attention, Config, Done, ModelError, Role, TensorSpec, attention::CPU_TILING, dtype::typed};
@@ -24,20 +24,20 @@ pub fn qwen_tts(
     weights: &TtsWeights,
     options: TtsOptions,
     threads: usize,
-) -> Result<Box<dyn QwenTts>, ModelError> {
+) -> Result<QwenTts<'static>, ModelError> {
     options.check(&config)?;
     refuse_graph(options.graph)?;
     let _stage = stage!("weights");
     let (config, crew) = (Arc::new(config), Crew::new(threads)?);
-    Ok(typed!(options.dtype, |T| {
+    let ops: Box<dyn TtsOps> = typed!(options.dtype, |T| {
         let weights = LoadedWeights::load(&config, &mut Loader::<T>::new(Some(weights), &crew))?;
-        let ops = CpuOps::new(&config, &options, &weights, crew)?;
-        Box::new(Engine::new(config, options, weights, ops))
-    }))
+        Box::new(CpuOps::new(&config, &options, weights, crew)?)
+    });
+    Ok(QwenTts::new(config, options, ops))
 }
 
-/// Bytes of the heap that a model needs at most for prompts of this many tokens of text, including the positions before
-/// the first frame, and this many frames.
+/// Peak heap bytes for prompts of this many text tokens, including the positions before the first frame, and this many
+/// frames.
 pub fn needed_tts_bytes(config: &TtsConfig, options: &TtsOptions, [text, frames]: [usize; 2], threads: usize) -> u64 {
     let (decoded, codec, sizes) = (together(frames), &config.codec, CodecSizes::new(config));
     let pass = |config: &Config, rows: usize, logits: usize| {
@@ -56,7 +56,7 @@ pub fn needed_tts_bytes(config: &TtsConfig, options: &TtsOptions, [text, frames]
     let device = DeviceNeeds {
         kept: sum([
             numbers(sum([pass(&config.talker, text, 1), pass(&config.predictor, 2, 1)])),
-            // Codebooks are kept in f32.
+            // Codebooks are in f32.
             books.saturating_mul(4),
             SMALL_BYTES,
         ]),
@@ -66,11 +66,11 @@ pub fn needed_tts_bytes(config: &TtsConfig, options: &TtsOptions, [text, frames]
             numbers(pass(&codec.transformer, decoded, 0)),
             numbers(product(&[decoded, sizes.hidden.max(sizes.inner)])),
             numbers(gathered(&sizes, decoded) as u64),
-            // The audio may exist twice when it grows.
+            // The audio may exist twice while it grows.
             product(&[codec.frame_samples(), frames, 4 * 2]),
             thread.saturating_mul(threads.max(1) as u64),
         ]),
-        // The rows of text exist twice when they are divided.
+        // The rows of text exist twice while they are split.
         prefill: numbers(product(&[text, config.talker.hidden])),
         chunk: 0,
         positions: [text.saturating_add(frames), decoded],
@@ -79,7 +79,7 @@ pub fn needed_tts_bytes(config: &TtsConfig, options: &TtsOptions, [text, frames]
     needed_bytes(config, options, [text, frames], &sizes, device)
 }
 
-/// How the CPU holds weights: matrices in their dtype, vectors in f32 after they were rounded to it.
+/// Matrices are stored in the dtype, vectors in f32 rounded to it.
 pub struct CpuParts<T>(PhantomData<T>);
 
 impl<T> Parts for CpuParts<T> {
@@ -88,7 +88,6 @@ impl<T> Parts for CpuParts<T> {
     type Conv = Conv<T>;
     type Depthwise = Depthwise;
     type Snake = Snake;
-    type Codebooks = Vec<f32>;
     type Bridge = Linear<T>;
 }
 
@@ -99,17 +98,13 @@ impl<T: Number> TtsLoad for Loader<'_, T> {
         let ConvTensors { weight, bias } = tensors;
         let (kernel, bias) = (self.stacked(from_ref(weight))?, self.rounded(from_ref(bias))?);
         Ok(match weight.role {
-            Role::Lengthen => Conv::lengthening(&kernel, weight.shape[0], &bias, step),
+            Role::Lengthen => Conv::transposed(&kernel, weight.shape[0], &bias, step),
             _ => Conv::new(&kernel, weight.shape[1], bias, step),
         })
     }
 
     fn depthwise(&mut self, tensors: &ConvTensors) -> Result<Depthwise, ModelError> {
         Ok(Depthwise::new(&self.rounded(from_ref(&tensors.weight))?, self.rounded(from_ref(&tensors.bias))?))
-    }
-
-    fn to_one(&mut self, tensors: &ConvTensors) -> Result<Conv<T>, ModelError> {
-        self.conv(tensors, 1)
     }
 
     fn snake(&mut self, [alpha, beta]: &[TensorSpec; 2]) -> Result<Snake, ModelError> {

@@ -39,7 +39,7 @@ pub fn vibevoice(
 
 impl<T: Number> Kinds for Cpu<T> {
     type Matrix = Vec<T>;
-    /// Vectors are kept in f32, after they were rounded to the dtype of the matrices.
+    /// In f32, rounded to the dtype of the matrices.
     type Vector = Vec<f32>;
     type Conv = Conv<T>;
     type Depthwise = Depthwise;
@@ -58,7 +58,7 @@ impl<T: Number> VoiceLoad<Cpu<T>> for Loader<'_, T> {
     }
 }
 
-/// Bytes of the heap that a model needs at most.
+/// Peak heap bytes of a model.
 pub fn needed_vibevoice_bytes(
     config: &VibeVoiceConfig,
     options: &VibeVoiceOptions,
@@ -80,16 +80,16 @@ pub fn needed_vibevoice_bytes(
     let largest_kernel = shapes.iter().flat_map(TokenizerShape::convolutions).map(kernel).max();
     let numbers = [
         Sizes::new(&decoder, Attention::Dense, &Span::new(&decoder, 1, positions, 0), 1).numbers(),
-        // Rows of voices, and what times and layers of the diffusion head compute in.
+        // Rows of voices, and scratch buffers of the diffusion head.
         product(&[decoder.hidden, voices.saturating_mul(3).saturating_add(steps.saturating_mul(2)).saturating_add(8)]),
         product(&[config.head.ffn, 2]),
         plans.iter().map(|plan| tokenizer_numbers(plan, TOGETHER)).max().unwrap_or(0),
     ];
-    // Samples and latents of voices and tokens may be there twice when they grow.
+    // Samples and latents may exist twice while they grow.
     let each = config.token_samples().saturating_add(config.acoustic.latent).saturating_mul(2);
     let own = Own {
         weights: kept_bytes(&decoder, dtype, options.offload.as_ref(), config.kept_weight_bytes(dtype)),
-        // A kernel is there twice while it is reordered.
+        // A kernel exists twice while it is reordered.
         loading: largest_kernel.unwrap_or(0).saturating_mul(dtype.bytes()),
         capacities: [options.capacity, options.negative_capacity],
         numbers: sum(numbers),
@@ -101,9 +101,9 @@ pub fn needed_vibevoice_bytes(
     needed_bytes(config, options, &reading, &own).saturating_add(SMALL_BYTES)
 }
 
-/// Numbers of the buffers of a tokenizer: hidden states, what a convolution sees, what is normed, and what is inside a block.
+/// The size of a tokenizer's buffers: hidden states, the input of a convolution, normed states, and the inner states of a block.
 fn tokenizer_numbers(plan: &Plan, tokens: usize) -> u64 {
     let lists = plan.lists.iter().map(|list| list.end(tokens).saturating_sub(list.begin));
-    let seen = lists.max().unwrap_or(0).max(plan.hidden.saturating_mul(tokens));
-    product(&[3, seen]).saturating_add(plan.inner.saturating_mul(tokens).max(seen) as u64)
+    let largest = lists.max().unwrap_or(0).max(plan.hidden.saturating_mul(tokens));
+    product(&[3, largest]).saturating_add(plan.inner.saturating_mul(tokens).max(largest) as u64)
 }

@@ -1,27 +1,26 @@
-//! The same text in the tokens of two models, position by position.
+//! Aligns the tokens of two models over the same text.
 //!
-//! The receiver's tokens are kept. For each of a message one token of the sharer is found; templates stay as each model
-//! has them, and the shorter one is padded. Padding is there to be seen and is never run: [`Aligned::prompt`] leaves it out,
-//! which is what a mask over it would come to, and says where the tokens of a message are with each model.
+//! The receiver's tokens stay. Each token of a message gets one token of the sharer. Chat templates stay as they are, and
+//! the shorter one is padded. Padding never runs: [`Aligned::prompt`] drops it, which equals masking it.
 
 use std::{collections::HashMap, ops::Range};
 
 use super::{Prompt, Rendered, Section, SharerMask};
-use crate::{Done, ModelError, TokenRole, Tokenizer, words::words};
+use crate::{Done, ModelError, TokenRole, Tokenizer, error::ensure, words::words};
 
 words! {
-    /// Which of several tokens is taken for one.
+    /// Which of several sharer tokens to use for one of the receiver.
     #[derive(Default)]
     pub enum Choice ("way to align tokens") {
         /// The first.
         #[default]
         First = "first",
-        /// The one with the longest text; the first of equal ones.
+        /// The one with the longest text. Ties go to the first.
         Longest = "longest",
     }
 }
 
-/// Finds tokens of a sharer for those of a receiver.
+/// Finds the sharer's tokens for those of a receiver.
 #[derive(Debug)]
 pub struct Aligner<'a> {
     receiver: &'a Tokenizer,
@@ -30,28 +29,24 @@ pub struct Aligner<'a> {
     found: HashMap<u32, u32>,
 }
 
-/// The same text in the tokens of two models: lists of one length.
+/// The same text in the tokens of two models: lists of equal length.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Aligned {
-    /// The receiver's tokens, padded.
-    pub receiver: Vec<u32>,
-    /// The sharer's tokens, padded.
-    pub sharer: Vec<u32>,
-    /// Where the receiver's are padding.
-    pub receiver_padding: Vec<bool>,
-    /// Where the sharer's are padding.
-    pub sharer_padding: Vec<bool>,
-    /// Where tokens are of a message: those that are fused.
-    pub is_message: Vec<bool>,
+    receiver: Vec<u32>,
+    sharer: Vec<u32>,
+    receiver_padding: Vec<bool>,
+    sharer_padding: Vec<bool>,
+    /// Whether tokens belong to a message. Only these are fused.
+    is_message: Vec<bool>,
 }
 
 impl<'a> Aligner<'a> {
-    /// One for these tokenizers.
+    /// An aligner for two tokenizers.
     pub fn new(receiver: &'a Tokenizer, sharer: &'a Tokenizer, choice: Choice) -> Self {
         Self { receiver, sharer, choice, found: HashMap::new() }
     }
 
-    /// Whether tokens stand for the same with both, so that nothing needs to be aligned.
+    /// Whether these tokens have the same text in both models, so that no alignment is needed.
     pub fn is_shared(&self, ids: &[u32]) -> bool {
         let same = |id: &u32| match (self.receiver.text_of(*id), self.sharer.text_of(*id)) {
             (Ok(ours), Ok(theirs)) => ours == theirs && !ours.is_empty(),
@@ -60,7 +55,7 @@ impl<'a> Aligner<'a> {
         (self.receiver.is_bytes() && self.sharer.is_bytes()) || ids.iter().all(same)
     }
 
-    /// Aligns a text, as each model has it rendered.
+    /// Aligns a text that was rendered for each model.
     pub fn align(&mut self, receiver: &Rendered, sharer: &Rendered) -> Result<Aligned, ModelError> {
         let (ours, theirs) = (parts(self.receiver, receiver)?, parts(self.sharer, sharer)?);
         if ours.len() != theirs.len() {
@@ -69,7 +64,7 @@ impl<'a> Aligner<'a> {
         }
         let mut aligned = Aligned::default();
         for (at, (ours, theirs)) in ours.into_iter().zip(theirs).enumerate() {
-            // Messages stand between parts of the template.
+            // Messages alternate with parts of the template.
             if at % 2 == 1 {
                 let found = ours.iter().map(|id| self.one(*id)).collect::<Result<_, _>>()?;
                 aligned.add_message(ours, found);
@@ -135,25 +130,24 @@ impl<'a> Aligner<'a> {
     }
 }
 
-/// Tokenizers between which no tokens can be found for each other.
 pub fn not_aligned(reason: &str) -> ModelError {
-    let hint = "take two models that share a tokenizer, or a prompt without a chat template";
+    let hint = "use two models that share a tokenizer, or a prompt without a chat template";
     ModelError::hinted(format!("the tokens of two models cannot be aligned: {reason}"), hint)
 }
 
 fn padding(tokenizer: &Tokenizer) -> Result<u32, ModelError> {
     let found = tokenizer.role(TokenRole::Padding).or_else(|| tokenizer.role(TokenRole::End));
-    let reason = "a tokenizer names neither `pad_token` nor `eos_token`, so a shorter template cannot be padded";
+    let reason = "a tokenizer has neither `pad_token` nor `eos_token` to pad the shorter template";
     found.ok_or_else(|| not_aligned(reason))
 }
 
-/// A rendered text as tokens: in turn a part of the template, which may be empty, and a message.
+/// The tokens of a rendered text: parts of the template, possibly empty, alternating with messages.
 fn parts(tokenizer: &Tokenizer, rendered: &Rendered) -> Result<Vec<Vec<u32>>, ModelError> {
     let tokens = tokenizer.encode_with_places(&rendered.text)?;
     let ids = |range: Range<usize>| tokens[range].iter().map(|(id, _)| *id).collect();
     let (mut parts, mut done) = (Vec::new(), 0);
     for message in &rendered.messages {
-        // A token that reaches into a message is of the message.
+        // A token that overlaps a message belongs to it.
         let start = done + tokens[done..].partition_point(|(_, place)| place.end <= message.start);
         let end = start + tokens[start..].partition_point(|(_, place)| place.start < message.end);
         parts.extend([ids(done..start), ids(start..end)]);
@@ -173,45 +167,37 @@ impl Aligned {
         self.is_message.resize(length, true);
     }
 
-    /// The receiver's tokens without padding.
-    pub fn receiver_ids(&self) -> Vec<u32> {
+    fn receiver_ids(&self) -> Vec<u32> {
         without(&self.receiver, &self.receiver_padding)
     }
 
-    /// The sharer's tokens without padding.
-    pub fn sharer_ids(&self) -> Vec<u32> {
+    fn sharer_ids(&self) -> Vec<u32> {
         without(&self.sharer, &self.sharer_padding)
     }
 
-    /// What is run of it: tokens of messages are fused with the sharers of the mask, all others and the last one are not.
-    /// `sharers` has one for each sharer, with the same tokens of the receiver.
+    /// The prompt that fuses messages with the sharers of the mask, except the last token. `sharers` has the alignment with
+    /// each sharer.
     pub fn prompt(sharers: &[Self], mask: SharerMask) -> Result<Prompt, ModelError> {
-        let refuse = |reason: &str| Err(ModelError::Refused(reason.to_owned()));
-        let Some(first) = sharers.first() else { return refuse("there are no sharers") };
-        let receiver = first.receiver_ids();
-        if receiver.is_empty() {
-            return refuse("the prompt is empty");
-        }
-        if sharers.iter().any(|other| other.receiver_ids() != receiver) {
-            return refuse("the receiver has other tokens beside another sharer");
-        }
+        let receiver = sharers.first().map(Self::receiver_ids).unwrap_or_default();
+        ensure!(!receiver.is_empty(), "the prompt is empty, or there are no sharers");
+        let is_same = sharers.iter().all(|other| other.receiver_ids() == receiver);
+        ensure!(is_same, "the alignments with the sharers have different tokens of the receiver");
         let sections = sections(sharers, receiver.len(), mask);
         let sharers = sharers.iter().map(Self::sharer_ids).collect();
         Ok(Prompt { receiver, sharers, sections, is_aligned: true })
     }
 
+    /// Where messages are, without padding.
     fn messages(&self) -> Vec<Message> {
-        let (mut messages, mut start, mut sharer_start) = (Vec::<Message>::new(), 0, 0);
-        let mut is_inside = false;
-        for at in 0..self.receiver.len() {
-            match messages.last_mut() {
-                Some(last) if is_inside && self.is_message[at] => last.length += 1,
-                _ if self.is_message[at] => messages.push(Message { start, sharer_start, length: 1 }),
-                _ => {}
+        let (mut messages, mut start, mut sharer_start, mut at) = (Vec::new(), 0, 0, 0);
+        for run in self.is_message.chunk_by(|a, b| a == b) {
+            let tokens = |padding: &[bool]| padding[at..][..run.len()].iter().filter(|is| !**is).count();
+            if run[0] {
+                messages.push(Message { start, sharer_start, length: run.len() });
             }
-            is_inside = self.is_message[at];
-            start += usize::from(!self.receiver_padding[at]);
-            sharer_start += usize::from(!self.sharer_padding[at]);
+            start += tokens(&self.receiver_padding);
+            sharer_start += tokens(&self.sharer_padding);
+            at += run.len();
         }
         messages
     }
@@ -224,14 +210,14 @@ struct Message {
     length: usize,
 }
 
-/// Sections of this many tokens: messages are fused, what is between them is not.
+/// The sections of this many tokens: messages are fused, the rest is not.
 fn sections(sharers: &[Aligned], tokens: usize, mask: SharerMask) -> Vec<Section> {
     let messages: Vec<Vec<Message>> = sharers.iter().map(Aligned::messages).collect();
     let starts = |at: usize| messages.iter().map(|of| of.get(at).map_or(0, |message| message.sharer_start)).collect();
     let plain = |positions| Section { positions, sharer_starts: vec![0; sharers.len()], mask: SharerMask::NONE };
     let (mut sections, mut done) = (Vec::new(), 0);
     for (at, message) in messages.first().into_iter().flatten().enumerate() {
-        // The last token is run plain, so that its logits are made over what was fused.
+        // The last token is not fused, so that its logits follow from the fused cache.
         let end = (message.start + message.length).min(tokens.saturating_sub(1)).max(message.start);
         sections.push(plain(done..message.start));
         sections.push(Section { positions: message.start..end, sharer_starts: starts(at), mask });

@@ -1,4 +1,6 @@
-//! A receiver, its sharers and the fusers between them: one prompt, and the tokens that follow it.
+//! A receiver with its sharers and fusers: from a prompt to generated tokens.
+
+use std::ops::Range;
 
 use laptime_probe::sync_point;
 
@@ -6,72 +8,71 @@ use super::{Fused, Fusing, Prompt, Section, SharerMask};
 use crate::error::{ensure, fit};
 use crate::{Decoder, Done, ModelError, Tokens};
 
-/// Whether what is generated is fused too.
+/// Whether generated tokens are fused too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Response {
-    /// The receiver alone goes on from the fused prompt.
+    /// The receiver continues alone from the fused prompt.
     #[default]
     Plain,
-    /// These sharers run every token too, and each position is fused with them before the next token is run.
+    /// These sharers also run every token, and each position is fused with them before the next token.
     Fused(SharerMask),
 }
 
 /// A receiver, its sharers and the fusers between them, all on one device.
 ///
-/// A caller that times stages calls them one by one: [`C2c::run_section`] and [`C2c::share`] in either order, then
-/// [`C2c::fuse_section`], for every section; then [`C2c::step`]. [`C2c::generate`] does all of it.
+/// [`C2c::generate`] does everything. To time stages, call [`C2c::run_section`] and [`C2c::share`] in either order, then
+/// [`C2c::fuse_section`], for every section; then [`C2c::step`].
 pub struct C2c<'a> {
     /// The model that answers.
     pub receiver: Box<dyn Decoder + 'a>,
-    /// The models that are heard.
+    /// The models that share their caches.
     pub sharers: Vec<Box<dyn Decoder + 'a>>,
-    /// What joins them.
+    /// The fusers.
     pub fuser: Box<dyn Fusing + 'a>,
 }
 
-/// What was generated.
+/// Generated tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Generated {
-    /// The tokens, the first of which follows the prompt.
+    /// The tokens after the prompt.
     pub tokens: Vec<u32>,
-    /// What was fused on the way.
+    /// What was fused.
     pub fused: Fused,
 }
 
 impl C2c<'_> {
-    /// Refuses a prompt that cannot be run to this many new tokens, before anything is: an empty one, one that is longer
-    /// than a model's context, tokens that a model does not have.
+    /// Refuses an empty prompt, one that does not fit a context with this many new tokens, and tokens outside a vocabulary.
     pub fn check(&self, prompt: &Prompt, new_tokens: usize, response: Response) -> Done {
         let can_fuse = !prompt.is_aligned || response == Response::Plain;
-        ensure!(can_fuse, "the response can be fused only where sharers have the receiver's tokens");
+        ensure!(can_fuse, "the response can be fused only if sharers have the receiver's tokens");
         let (given, has) = (prompt.sharers.len(), self.sharers.len());
-        ensure!(given == has, "the prompt is for {given} teachers, and there are {has}");
-        // The last token is chosen and never run.
-        let behind = new_tokens.saturating_sub(1);
-        check_tokens(&*self.receiver, &prompt.receiver, behind)?;
+        ensure!(given == has, "the prompt is for {given} sharers, but there are {has}");
+        // The last token is sampled and never runs.
+        let after = new_tokens.saturating_sub(1);
+        check_tokens(&*self.receiver, &prompt.receiver, after)?;
         for (at, (sharer, ids)) in self.sharers.iter().zip(&prompt.sharers).enumerate() {
-            let heard = prompt.heard_tokens(at).min(ids.len());
+            let shared = prompt.shared_tokens(at).min(ids.len());
             match response {
-                Response::Fused(mask) if mask.has(at) => check_tokens(&**sharer, ids, behind)?,
-                _ if heard == 0 => {}
-                _ => check_tokens(&**sharer, &ids[..heard], 0)?,
+                Response::Fused(mask) if mask.has(at) => check_tokens(&**sharer, ids, after)?,
+                _ if shared == 0 => {}
+                _ => check_tokens(&**sharer, &ids[..shared], 0)?,
             }
         }
         Ok(())
     }
 
-    /// Lets every cache hold nothing.
+    /// Clears all caches.
     pub fn clear(&mut self) -> Done {
         self.receiver.truncate(0)?;
         self.sharers.iter_mut().try_for_each(|sharer| sharer.truncate(0))
     }
 
-    /// Whether a section is one step of the receiver: one token behind others, which is the shorter way.
+    /// Whether a section is a decode step: one token after others.
     fn is_step(&self, section: &Section) -> bool {
         section.positions.len() <= 1 && self.receiver.length() > 0
     }
 
-    /// The number of the replay that running a section is, if it is one.
+    /// The number of the replay that runs a section, if it is one.
     pub fn section_replay(&mut self, section: &Section) -> Result<Option<u64>, ModelError> {
         match self.is_step(section) {
             true => self.receiver.next_replay(),
@@ -79,12 +80,12 @@ impl C2c<'_> {
         }
     }
 
-    /// The number of the replay that the next step is, if it is nothing else.
+    /// The number of the replay of the next step, if the step is only a replay.
     pub fn step_replay(&mut self, response: Response) -> Result<Option<u64>, ModelError> {
         if response == Response::Plain { self.receiver.next_replay() } else { Ok(None) }
     }
 
-    /// Runs the receiver over a section, behind what its cache holds.
+    /// Runs the receiver over a section, after the positions in its cache.
     pub fn run_section(&mut self, prompt: &Prompt, section: &Section) -> Done {
         let tokens = part(&prompt.receiver, section.positions.clone())?;
         if !self.is_step(section) {
@@ -94,26 +95,26 @@ impl C2c<'_> {
         self.receiver.step()
     }
 
-    /// Runs every sharer once, over all of its tokens that are heard. Those that nobody hears are not run.
+    /// Runs every sharer once over the tokens whose cache is needed.
     pub fn share(&mut self, prompt: &Prompt, response: Response) -> Done {
         for (at, sharer) in self.sharers.iter_mut().enumerate() {
-            let (ids, heard) = heard(prompt, response, at);
-            if heard > 0 {
-                sharer.prefill(&part(ids, 0..heard)?)?;
+            let (ids, count) = shared(prompt, response, at);
+            if count > 0 {
+                sharer.prefill(&part(ids, 0..count)?)?;
             }
         }
         Ok(())
     }
 
-    /// The number of the replay that sharing is, if there is one sharer.
+    /// The number of the replay of [`C2c::share`], with one sharer.
     pub fn share_replay(&mut self, prompt: &Prompt, response: Response) -> Result<Option<u64>, ModelError> {
         match self.sharers.as_mut_slice() {
-            [only] => only.next_prefill_replay(heard(prompt, response, 0).1),
+            [only] => only.next_prefill_replay(shared(prompt, response, 0).1),
             _ => Ok(None),
         }
     }
 
-    /// Fuses the positions of a section, unless nobody is heard in it.
+    /// Fuses the positions of a section, unless its mask is empty.
     pub fn fuse_section(&mut self, section: &Section) -> Result<Fused, ModelError> {
         if section.mask.is_none() || section.positions.is_empty() {
             return Ok(Fused::default());
@@ -122,7 +123,7 @@ impl C2c<'_> {
         self.fuser.fuse(&mut *self.receiver, &mut sharers, section)
     }
 
-    /// Runs the token that was chosen last and chooses the next one; gives what was fused of it.
+    /// Runs the last sampled token and samples the next one.
     pub fn step(&mut self, response: Response) -> Result<Fused, ModelError> {
         let Response::Fused(mask) = response else {
             self.receiver.step()?;
@@ -137,7 +138,7 @@ impl C2c<'_> {
         self.fuse_last(1, mask)
     }
 
-    /// Fuses the last positions of the receiver, which sharers have in the same places.
+    /// Fuses the last positions of the receiver with the same positions of sharers.
     pub fn fuse_last(&mut self, count: usize, mask: SharerMask) -> Result<Fused, ModelError> {
         let end = self.receiver.length();
         let start = end.saturating_sub(count);
@@ -145,7 +146,7 @@ impl C2c<'_> {
         self.fuse_section(&Section { positions: start..end, sharer_starts, mask })
     }
 
-    /// Runs a prompt from nothing, section by section: the last one leaves the first token chosen.
+    /// Clears the caches and runs a prompt section by section, which samples the first token.
     pub fn read(&mut self, prompt: &Prompt, response: Response) -> Result<Fused, ModelError> {
         self.clear()?;
         self.share(prompt, response)?;
@@ -160,7 +161,7 @@ impl C2c<'_> {
         Ok(fused)
     }
 
-    /// Reads a prompt from nothing and goes on with the likeliest token each time.
+    /// Runs a prompt and generates tokens greedily.
     pub fn generate(
         &mut self,
         prompt: &Prompt,
@@ -180,27 +181,27 @@ impl C2c<'_> {
     }
 }
 
-/// The tokens of a sharer, and how many of them are heard.
-fn heard(prompt: &Prompt, response: Response, sharer: usize) -> (&[u32], usize) {
+/// The tokens of a sharer, and how many of them it must run.
+fn shared(prompt: &Prompt, response: Response, sharer: usize) -> (&[u32], usize) {
     let ids = prompt.sharers.get(sharer).map(Vec::as_slice).unwrap_or_default();
     let count = match response {
         Response::Fused(mask) if mask.has(sharer) => ids.len(),
-        _ => prompt.heard_tokens(sharer),
+        _ => prompt.shared_tokens(sharer),
     };
     (ids, count)
 }
 
-fn part(ids: &[u32], positions: std::ops::Range<usize>) -> Result<Tokens, ModelError> {
-    let refuse =
-        || ModelError::Refused(format!("a section ends at {}, and there are {} tokens", positions.end, ids.len()));
-    Ok(Tokens::one(ids.get(positions.clone()).ok_or_else(refuse)?.to_vec()))
+fn part(ids: &[u32], positions: Range<usize>) -> Result<Tokens, ModelError> {
+    let (end, count) = (positions.end, ids.len());
+    ensure!(positions.start <= end && end <= count, "a section ends at {end}, but there are {count} tokens");
+    Ok(Tokens::one(ids[positions].to_vec()))
 }
 
-fn check_tokens(decoder: &dyn Decoder, ids: &[u32], behind: usize) -> Done {
+fn check_tokens(decoder: &dyn Decoder, ids: &[u32], after: usize) -> Done {
     let config = decoder.config();
     let (name, batch) = (&config.name, decoder.options().batch);
-    ensure!(batch == 1, "`{name}` runs {batch} sequences together, and a prompt is one");
+    ensure!(batch == 1, "`{name}` has a batch of {batch}, but a prompt is one sequence");
     ensure!(!ids.is_empty(), "the prompt is empty");
     Tokens::one(ids.to_vec()).check(config)?;
-    fit(ids.len().saturating_add(behind), name, config.context)
+    fit(ids.len().saturating_add(after), name, config.context)
 }

@@ -1,22 +1,22 @@
-//! A fuser in a folder, in the layout in which fusers are published.
+//! Reads a fuser from a folder in the published layout.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path as FilePath, PathBuf};
 
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Alignment, CacheShape, FuserConfig, Pair, tensors::is_harmless};
+use super::{Alignment, CacheShape, FuserConfig, Pair};
 use crate::folder::{Folder, read_json};
-use crate::{Config, Done, ModelError, misfit, torch::not_read};
+use crate::{Config, Done, HasTensors, ModelError, misfit, torch::not_read};
 
-/// The file that says which layers hear which, through which projectors.
+/// The file with the pairs of layers and their projectors.
 const PAIRS: &str = "projector_config.json";
 
-/// The folder of what training left at its end.
+/// The folder of the final checkpoint.
 const FINAL: &str = "final";
 
-/// The class of projectors that is computed here.
+/// The supported class of projectors.
 const CLASS: &str = "C2CProjector";
 
 pub struct Checkpoint {
@@ -24,7 +24,7 @@ pub struct Checkpoint {
     pub tensors: Folder,
 }
 
-/// Target model, source model, target layer, and what the layer hears: `[source layer, projector]`.
+/// Target model, source model, target layer, `[source layer, projector]`.
 type PairsFile = BTreeMap<String, BTreeMap<String, BTreeMap<String, Vec<(usize, usize)>>>>;
 
 #[derive(Deserialize)]
@@ -82,7 +82,7 @@ impl Checkpoint {
     }
 }
 
-/// The folder with the pairs: the one that is named, or `final` in it.
+/// The folder with the pairs: this one, or `final` in it.
 fn find(folder: &FilePath) -> Result<PathBuf, ModelError> {
     let places = [folder.to_owned(), folder.join(FINAL)];
     let found = places.into_iter().find(|place| place.join(PAIRS).exists());
@@ -92,7 +92,7 @@ fn find(folder: &FilePath) -> Result<PathBuf, ModelError> {
     })
 }
 
-/// The tensors of every projector that is used, seen to be those that it needs.
+/// The tensors of all projectors in use. Checks names and shapes.
 fn read_tensors(folder: &FilePath, config: &FuserConfig) -> Result<Folder, ModelError> {
     let mut tensors = Folder::default();
     for projector in config.projectors() {
@@ -103,9 +103,10 @@ fn read_tensors(folder: &FilePath, config: &FuserConfig) -> Result<Folder, Model
             false => tensors.add_torch(&folder.join(format!("{name}.pt")), &prefix)?,
         }
     }
-    let what = format!("the fuser in `{}` is not whole", folder.display());
-    let hint = "fetch every `projector_*.json` and `projector_*.pt` of one fuser again";
-    misfit::check(config.tensors(), &tensors.tensors, is_harmless, (&what, hint))?;
+    let what = format!("the fuser in `{}` is incomplete", folder.display());
+    let hint = "download every `projector_*.json` and `projector_*.pt` of one fuser again";
+    let is_harmless = |name: &str| name.ends_with(".gate_temperature");
+    misfit::check(config.all_tensors(), &tensors.tensors, is_harmless, (&what, hint))?;
     Ok(tensors)
 }
 
@@ -119,12 +120,12 @@ impl Joins<'_> {
     fn other(&self, reason: String) -> ModelError {
         let (sharer, receiver, folder) = (&self.sharer.model, &self.receiver.model, self.folder.display());
         ModelError::hinted(
-            format!("the fuser in `{folder}` does not join `{sharer}` to `{receiver}`: {reason}"),
-            "name the fuser that was trained for these two models, or the models that it was trained for",
+            format!("the fuser in `{folder}` does not fit `{sharer}` and `{receiver}`: {reason}"),
+            "name the fuser that was trained for these models, or the models that it was trained for",
         )
     }
 
-    /// Refuses a fuser that was trained for other models, where the names of both are known.
+    /// Refuses a fuser that was trained for other models, if both names are known.
     fn check_names(&self) -> Done {
         let Some(path) = self.folder.parent().map(|above| above.join("config.json")).filter(|path| path.exists())
         else {
@@ -140,7 +141,7 @@ impl Joins<'_> {
                 && trained.name != known.name
             {
                 let (trained, given) = (trained.name, &given.model);
-                return Err(self.other(format!("it was trained with `{trained}` where `{given}` is given")));
+                return Err(self.other(format!("it was trained with `{trained}`, not with `{given}`")));
             }
         }
         Ok(())
@@ -152,13 +153,13 @@ impl Joins<'_> {
         let damaged = |reason: &str| ModelError::damaged(&path, reason);
         let mut sources = file.values().flat_map(BTreeMap::values);
         let (Some(layers), None) = (sources.next(), sources.next()) else {
-            return Err(damaged("it joins more or fewer than two models"));
+            return Err(damaged("expected exactly one pair of models"));
         };
         let mut pairs = BTreeMap::new();
-        for (layer, heard) in layers {
-            let layer: usize = layer.parse().map_err(|_| damaged("a layer in it has no number"))?;
-            // The original computes what further ones would give, and uses the first.
-            let (sharer_layer, projector) = *heard.first().ok_or_else(|| damaged("a layer in it hears nothing"))?;
+        for (layer, sources) in layers {
+            let layer: usize = layer.parse().map_err(|_| damaged("a layer is not a number"))?;
+            // The original computes all of them and uses the first.
+            let (sharer_layer, projector) = *sources.first().ok_or_else(|| damaged("a layer has no source layer"))?;
             pairs.insert(layer, Pair { sharer_layer, projector });
         }
         self.check_layers(&pairs)?;
@@ -166,10 +167,10 @@ impl Joins<'_> {
     }
 
     fn check_layers(&self, pairs: &BTreeMap<usize, Pair>) -> Done {
-        let (own, heard) = (self.receiver.layers, self.sharer.layers);
+        let (own, shared) = (self.receiver.layers, self.sharer.layers);
         if !pairs.keys().copied().eq(0..own) {
             let (model, count) = (&self.receiver.model, pairs.len());
-            return Err(self.other(format!("it is for a receiver of {count} layers, and `{model}` has {own}")));
+            return Err(self.other(format!("it is for a receiver with {count} layers, but `{model}` has {own}")));
         }
         let sharer_layers: Vec<usize> = pairs.values().map(|pair| pair.sharer_layer).collect();
         let reaches = sharer_layers.iter().max().map_or(0, |last| last.saturating_add(1));
@@ -177,32 +178,26 @@ impl Joins<'_> {
             let ways = [Alignment::LastAligned, Alignment::KNearest];
             ways.into_iter().any(|way| way.layers(own, layers) == sharer_layers)
         };
-        let is_of_another = reaches > heard || (reaches < heard && follows(reaches) && !follows(heard));
-        match is_of_another {
-            true => {
-                let model = &self.sharer.model;
-                Err(self.other(format!("it is for a sharer of {reaches} layers, and `{model}` has {heard}")))
-            }
-            false => Ok(()),
+        if reaches > shared || (reaches < shared && follows(reaches) && !follows(shared)) {
+            let model = &self.sharer.model;
+            return Err(self.other(format!("it is for a sharer with {reaches} layers, but `{model}` has {shared}")));
         }
+        Ok(())
     }
 
-    /// The sizes of the projectors, which are the same for all that are used.
+    /// The sizes of the projectors in use, which must be the same.
     fn sizes(&self, pairs: &[Pair]) -> Result<Sizes, ModelError> {
-        let mut projectors: Vec<usize> = pairs.iter().map(|pair| pair.projector).collect();
-        projectors.sort_unstable();
-        projectors.dedup();
         let mut common = None;
-        for projector in projectors {
+        for projector in pairs.iter().map(|pair| pair.projector).collect::<BTreeSet<_>>() {
             let path = self.folder.join(format!("projector_{projector}.json"));
             let file: ProjectorFile = read_json(&path, "projector")?;
             if file.class != CLASS {
-                let reason = format!("it is a `{}`, and `{CLASS}` is computed here", file.class);
+                let reason = format!("it is a `{}`; only `{CLASS}` is supported", file.class);
                 return Err(not_read(&path, &reason));
             }
             self.check_heads(&file.init_args)?;
             if *common.get_or_insert(file.init_args) != file.init_args {
-                return Err(not_read(&path, "its widths are not those of the projectors before it"));
+                return Err(not_read(&path, "its sizes differ from those of other projectors"));
             }
         }
         common.ok_or_else(|| self.other("it has no projectors".to_owned()))
@@ -214,12 +209,10 @@ impl Joins<'_> {
             ("receiver", &self.receiver, sizes.target_num_heads, sizes.target_dim),
         ];
         for (side, given, heads, width) in sides {
-            if (given.kv_heads, given.head_dim) != (heads, width) {
-                let CacheShape { model, kv_heads, head_dim, .. } = given;
-                let reason = format!(
-                    "it is for a {side} with {heads} heads of {width}, and `{model}` has {kv_heads} of {head_dim}"
-                );
-                return Err(self.other(reason));
+            let CacheShape { model, kv_heads, head_dim, .. } = given;
+            if (*kv_heads, *head_dim) != (heads, width) {
+                let found = format!("`{model}` has {kv_heads} of {head_dim}");
+                return Err(self.other(format!("it is for a {side} with {heads} heads of {width}, but {found}")));
             }
         }
         Ok(())

@@ -1,28 +1,28 @@
-//! What a fuser is: the two caches that it joins, its widths, and which layers hear which.
+//! The configuration of a fuser: the two caches, its widths, and the pairs of layers.
 
 use std::collections::BTreeSet;
 
 use crate::check::{Fault, LARGEST};
 use crate::{Config, Done, HasTensors, ModelError, error::require, tensors::checked_count, words::words};
 
-/// The width of a published fuser, outside and inside its feed-forward blocks.
-const USUAL_WIDTH: usize = 1024;
+/// The width of published fusers, and the inner width of their feed-forward blocks.
+const PUBLISHED_WIDTH: usize = 1024;
 
-/// Receivers narrower than this are there to try things with; their fusers are as narrow as they are.
+/// Narrower receivers are test models, whose fusers have their width.
 const NARROW: usize = 512;
 
-/// Blocks of a published fuser; there are never fewer.
-const USUAL_BLOCKS: usize = 3;
+/// Blocks of published fusers, and the minimum.
+const LEAST_BLOCKS: usize = 3;
 
-/// Blocks at most, far more than any fuser has.
+/// Far more blocks than any fuser has.
 const MOST_BLOCKS: usize = 64;
 
-/// What of a model a fuser sees: the shape of its cache.
+/// The shape of a model's KV cache.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CacheShape {
     /// The model's name.
     pub model: String,
-    /// Layers.
+    /// Number of layers.
     pub layers: usize,
     /// Key and value heads.
     pub kv_heads: usize,
@@ -31,61 +31,61 @@ pub struct CacheShape {
 }
 
 impl CacheShape {
-    /// That of a model.
+    /// The cache shape of a model.
     pub fn of(config: &Config) -> Self {
         let Config { name, layers, kv_heads, head_dim, .. } = config;
         Self { model: name.clone(), layers: *layers, kv_heads: *kv_heads, head_dim: *head_dim }
     }
 
-    /// Numbers of the keys, or of the values, of one token in one layer.
+    /// Width of the keys, or of the values, of one token in one layer.
     pub fn width(&self) -> usize {
         self.kv_heads.saturating_mul(self.head_dim)
     }
 }
 
-/// What a layer of the receiver hears, and through which projector.
+/// The sharer's layer for a layer of the receiver, and the projector between them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pair {
-    /// The layer of the sharer.
+    /// The sharer's layer.
     pub sharer_layer: usize,
-    /// The projector.
+    /// The index of the projector.
     pub projector: usize,
 }
 
-/// What a fuser is.
+/// The configuration of a fuser.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FuserConfig {
     /// The model that answers.
     pub receiver: CacheShape,
-    /// The model whose cache is heard.
+    /// The model that shares its cache.
     pub sharer: CacheShape,
-    /// Width of the stream (`hidden_dim`).
+    /// Width of the hidden states (`hidden_dim`).
     pub hidden: usize,
-    /// Width inside the blocks, but for that of the weight path, which is `hidden` (`intermediate_dim`).
+    /// Inner width of the blocks, except that of the weight branch, which has `hidden` (`intermediate_dim`).
     pub intermediate: usize,
-    /// Blocks from the input to the value, one of which is common to both paths (`num_layers`); 3 or more.
+    /// Blocks from the input to the value, including the one before both branches (`num_layers`); at least 3.
     pub blocks: usize,
-    /// What each layer of the receiver hears.
+    /// The pair of each layer of the receiver.
     pub pairs: Vec<Pair>,
 }
 
 impl FuserConfig {
-    /// A fuser of the published widths with a projector for every layer of the receiver. Receivers that are narrower than
-    /// 512 get one as narrow as they are.
+    /// A fuser with one projector per layer of the receiver. It has the published width, or that of a receiver narrower
+    /// than 512.
     pub fn new(receiver: &Config, sharer: &Config, alignment: Alignment) -> Self {
-        let width = if receiver.hidden < NARROW { receiver.hidden } else { USUAL_WIDTH };
-        let heard = alignment.layers(receiver.layers, sharer.layers).into_iter().enumerate();
+        let width = if receiver.hidden < NARROW { receiver.hidden } else { PUBLISHED_WIDTH };
+        let layers = alignment.layers(receiver.layers, sharer.layers).into_iter().enumerate();
         Self {
             receiver: CacheShape::of(receiver),
             sharer: CacheShape::of(sharer),
             hidden: width,
             intermediate: width,
-            blocks: USUAL_BLOCKS,
-            pairs: heard.map(|(projector, sharer_layer)| Pair { sharer_layer, projector }).collect(),
+            blocks: LEAST_BLOCKS,
+            pairs: layers.map(|(projector, sharer_layer)| Pair { sharer_layer, projector }).collect(),
         }
     }
 
-    /// Refuses what makes no fuser, and says what is wrong.
+    /// Refuses an invalid configuration.
     pub fn check(&self) -> Done {
         self.fault().map_err(|reason| {
             let (sharer, receiver) = (&self.sharer.model, &self.receiver.model);
@@ -96,62 +96,61 @@ impl FuserConfig {
     fn fault(&self) -> Fault {
         let (blocks, pairs, layers, model) =
             (self.blocks, self.pairs.len(), self.receiver.layers, &self.receiver.model);
-        let is_fine = (USUAL_BLOCKS..=MOST_BLOCKS).contains(&blocks);
-        require!(is_fine, "`num_layers` is {blocks}, and it is {USUAL_BLOCKS} to {MOST_BLOCKS}");
+        let is_fine = (LEAST_BLOCKS..=MOST_BLOCKS).contains(&blocks);
+        require!(is_fine, "`num_layers` is {blocks}, expected {LEAST_BLOCKS} to {MOST_BLOCKS}");
         let widths = [self.hidden, self.intermediate, self.receiver.width(), self.sharer.width()];
         let are_fine = widths.iter().all(|width| (1..=LARGEST).contains(width)) && self.checked_parameters().is_some();
-        require!(are_fine, "its widths {widths:?} make no fuser");
-        require!(pairs == layers, "it has something for {pairs} layers, and `{model}` has {layers}");
+        require!(are_fine, "its widths {widths:?} are 0 or too large");
+        require!(pairs == layers, "it has {pairs} layers, but `{model}` has {layers}");
         let (layers, model) = (self.sharer.layers, &self.sharer.model);
-        for Pair { sharer_layer, .. } in &self.pairs {
-            require!(*sharer_layer < layers, "it hears layer {sharer_layer}, and `{model}` has {layers}");
-        }
+        let last = self.pairs.iter().map(|pair| pair.sharer_layer).max().unwrap_or_default();
+        require!(last < layers, "it uses layer {last} of the sharer, but `{model}` has {layers} layers");
         Ok(())
     }
 
-    /// The projectors that are used, each once, in order.
+    /// The projectors in use, each once, in order.
     pub fn projectors(&self) -> Vec<usize> {
         self.pairs.iter().map(|pair| pair.projector).collect::<BTreeSet<_>>().into_iter().collect()
     }
 
-    /// Numbers in the weights of one projector.
-    pub fn projector_parameters(&self) -> u64 {
+    /// Parameters of one projector.
+    pub(crate) fn projector_parameters(&self) -> u64 {
         checked_count(&self.projector_tensors(0)).unwrap_or(u64::MAX)
     }
 }
 
 words! {
-    /// How layers of two models find each other.
+    /// How layers of two models are paired.
     #[derive(Default)]
     pub enum Alignment ("alignment") {
-        /// The last ones together, the ones before them together, and so on; where the sharer has no more, its first.
+        /// From the last layers backwards. If the sharer has fewer layers, its first one serves the rest.
         #[default]
         LastAligned = "last_aligned",
-        /// Each with the nearest, where the layers of both are spread evenly from 0 to 1.
+        /// By nearest relative depth.
         KNearest = "k_nearest",
     }
 }
 
 impl Alignment {
-    /// The sharer's layer for every layer of the receiver; none if the sharer has no layers.
+    /// The sharer's layer for every layer of the receiver; empty if the sharer has no layers.
     pub fn layers(self, receiver: usize, sharer: usize) -> Vec<usize> {
         let Some(last) = sharer.checked_sub(1) else { return Vec::new() };
         let one = |layer: usize| match self {
             Self::LastAligned => layer.saturating_add(sharer).saturating_sub(receiver).min(last),
-            Self::KNearest => nearest(share(layer, receiver), sharer),
+            Self::KNearest => nearest(depth(layer, receiver), sharer),
         };
         (0..receiver).map(one).collect()
     }
 }
 
-fn share(layer: usize, layers: usize) -> f64 {
+fn depth(layer: usize, layers: usize) -> f64 {
     if layers > 1 { layer as f64 / (layers - 1) as f64 } else { 0.0 }
 }
 
-/// The sharer's layer that is nearest to a place; the lower of two that are as near. In the numbers of the original, so
-/// that what is a tie but for rounding falls as it does there.
-fn nearest(place: f64, sharer: usize) -> usize {
-    let distance = |layer: usize| (share(layer, sharer) - place).abs();
+/// The sharer's layer nearest to a relative depth; ties go to the lower one. In f64 like the original, so that near-ties
+/// round as there.
+fn nearest(depth: f64, sharer: usize) -> usize {
+    let distance = |layer: usize| (self::depth(layer, sharer) - depth).abs();
     (0..sharer).min_by(|a, b| distance(*a).total_cmp(&distance(*b))).unwrap_or(0)
 }
 
@@ -202,31 +201,31 @@ mod tests {
     }
 
     #[test]
-    fn the_fusers_of_tiny_receivers_are_as_narrow_as_they() {
+    fn fusers_of_tiny_receivers_have_their_width() {
         let config = fuser("tiny-qwen2", "tiny");
         assert_eq!((config.hidden, config.intermediate, config.blocks), (64, 64, 3));
         assert_eq!(fuser("tiny", "Qwen3-0.6B").hidden, 1024);
     }
 
     #[test]
-    fn what_makes_no_fuser_is_named() {
+    fn an_invalid_configuration_is_refused_by_field() {
         let refused = |change: fn(&mut FuserConfig)| {
             let mut config = fuser("Qwen3-4B", "Qwen3-0.6B");
             change(&mut config);
             config.check().unwrap_err().to_string()
         };
         let named = "fuser of `Qwen3-4B` to `Qwen3-0.6B`: ";
-        assert_eq!(refused(|config| config.blocks = 2), format!("{named}`num_layers` is 2, and it is 3 to 64"));
+        assert_eq!(refused(|config| config.blocks = 2), format!("{named}`num_layers` is 2, expected 3 to 64"));
         assert!(refused(|config| config.hidden = 0).starts_with(&format!("{named}its widths [0, ")));
         let fewer = refused(|config| config.pairs.truncate(20));
-        assert_eq!(fewer, format!("{named}it has something for 20 layers, and `Qwen3-0.6B` has 28"));
+        assert_eq!(fewer, format!("{named}it has 20 layers, but `Qwen3-0.6B` has 28"));
         let beyond = refused(|config| config.pairs[3].sharer_layer = 36);
-        assert_eq!(beyond, format!("{named}it hears layer 36, and `Qwen3-4B` has 36"));
+        assert_eq!(beyond, format!("{named}it uses layer 36 of the sharer, but `Qwen3-4B` has 36 layers"));
     }
 
     proptest! {
         #[test]
-        fn any_sizes_are_taken_or_refused_without_a_panic(
+        fn any_sizes_are_accepted_or_refused_without_a_panic(
             sizes in proptest::array::uniform5(prop_oneof![0_usize..100, Just(usize::MAX), Just(LARGEST)]),
         ) {
             let [hidden, intermediate, blocks, kv_heads, head_dim] = sizes;
@@ -240,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_layers_are_aligned_and_the_first_clamped() {
+    fn the_last_layers_are_paired_and_the_first_clamped() {
         let larger = Alignment::LastAligned.layers(28, 36);
         assert!(larger.iter().enumerate().all(|(layer, sharer)| *sharer == layer + 8));
         let smaller = Alignment::LastAligned.layers(28, 24);
@@ -249,13 +248,13 @@ mod tests {
     }
 
     #[test]
-    fn the_nearest_layers_are_those_of_the_same_share() {
+    fn nearest_layers_have_the_same_relative_depth() {
         assert_eq!(Alignment::KNearest.layers(3, 5), [0, 2, 4]);
         assert_eq!(Alignment::KNearest.layers(3, 3), [0, 1, 2]);
         assert_eq!(Alignment::KNearest.layers(4, 2), [0, 0, 1, 1]);
-        // The middle one is as near to both, and rounding decides.
+        // The middle one is equally near to two, and rounding decides.
         assert_eq!(Alignment::KNearest.layers(3, 4), [0, 2, 3]);
-        // The middle one is as near to both: the lower is taken.
+        // The middle one is equally near to two: the lower one wins.
         assert_eq!(Alignment::KNearest.layers(3, 2), [0, 0, 1]);
         assert_eq!(Alignment::KNearest.layers(1, 9), [0]);
         let known = Alignment::KNearest.layers(28, 36);
@@ -263,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_read_in_either_spelling() {
+    fn words_are_parsed_in_either_spelling() {
         assert_eq!("k-nearest".parse::<Alignment>().unwrap(), Alignment::KNearest);
         assert_eq!("last_aligned".parse::<Alignment>().unwrap(), Alignment::LastAligned);
         assert!("first".parse::<Alignment>().is_err());
@@ -271,7 +270,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn layers_rise_end_with_the_last_and_stay_inside(receiver in 2_usize..100, sharer in 1_usize..100) {
+        fn layers_increase_up_to_the_last(receiver in 2_usize..100, sharer in 1_usize..100) {
             for alignment in [Alignment::LastAligned, Alignment::KNearest] {
                 let layers = alignment.layers(receiver, sharer);
                 prop_assert_eq!(layers.len(), receiver);

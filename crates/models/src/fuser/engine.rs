@@ -1,7 +1,7 @@
-//! Fusers on any device: which paths are computed together, in which order, their operations and their stages.
+//! Fusers on any device: the order of paths, their operations and their stages.
 //!
-//! A path is the keys or the values of a layer. The weights of all open paths lie one behind the other, so that a
-//! backend can compute many of them as one batch of products.
+//! A path is the keys or the values of a layer. The weights of all open paths are concatenated, so that a backend can
+//! compute many paths as one batched GEMM.
 
 use std::ops::Range;
 
@@ -9,16 +9,14 @@ use super::{
     FuseMode, FuseOptions, FuseOrder, Fused, FuserConfig, FuserWeights, Fusing, Gates, Path, Section,
     fusing::check_section,
     sizes::{Parts, Sizes},
-    tensors::{self, PathWeights},
+    weights::{self, PathWeights},
 };
 use crate::{Decoder, Done, ModelError, decoder::weights::Load, marks::stage_mark};
 
 pub(crate) const EPS: f32 = 1e-6;
 
-/// The operations of a fuser on a device. They may put their work on a stream without waiting for it.
-///
-/// The bias of a linear layer is added by [`Backend::linear`], or by the operation that reads the result, which is
-/// given the bias too.
+/// The operations of a fuser on a device. They only enqueue work. The bias of a linear layer is added by
+/// [`Backend::linear`] or by the operation that reads the result, which gets the bias too.
 pub(crate) trait Backend: Sized {
     type Matrix;
     type Vector;
@@ -28,7 +26,7 @@ pub(crate) trait Backend: Sized {
     where
         Self: 'l;
 
-    /// Bytes that paths computed together may take. Without it, paths are computed one by one, and those that share a
+    /// The memory for paths that are computed together. Without it, paths are computed one by one, and layers with the same
     /// projector share its weights.
     const TOGETHER_BYTES: Option<u64>;
 
@@ -41,11 +39,10 @@ pub(crate) trait Backend: Sized {
         receiver: &'c mut dyn Decoder,
         sharers: Vec<Option<&'c mut dyn Decoder>>,
     ) -> Result<Self::Caches<'c>, ModelError>;
-    /// Puts the sharer's and then the receiver's heads of each token into a row of `out`.
+    /// Concatenates the heads of each token: the sharer's, then the receiver's.
     fn join(&self, paths: &Paths<'_>, caches: &mut Self::Caches<'_>, out: &mut Self::Rows) -> Done;
     fn linear(&self, paths: &Paths<'_>, linear: &Linear<Self>, x: &Self::Rows, out: &mut Self::Rows) -> Done;
-    /// Adds `down(gelu(up(norm(x))))` to `x`, the result of a linear layer with this bias if there is one. What `x` was
-    /// before goes to `copy`.
+    /// Adds `down(gelu(up(norm(x))))` to `x`, after the pending bias of `x` if given, and copies the old `x` to `copy`.
     fn block(
         &self,
         paths: &Paths<'_>,
@@ -55,8 +52,7 @@ pub(crate) trait Backend: Sized {
         copy: Option<&mut Self::Rows>,
         scratch: [&mut Self::Rows; 2],
     ) -> Done;
-    /// Adds each head's value times the sigmoid of its weight to the receiver's cache. Both are results of linear
-    /// layers, with their biases.
+    /// Adds each head's value times the sigmoid of its weight to the receiver's cache. Both have a pending bias.
     fn add(
         &self,
         paths: &Paths<'_>,
@@ -109,36 +105,27 @@ impl Paths<'_> {
     fn sizes(&self) -> Sizes {
         Sizes::of_path(self.config(), self.rows()).times(self.range.len())
     }
-
-    fn of(&self, numbers: usize) -> Range<usize> {
-        let first = self.first().unit * numbers;
-        first..first + self.range.len() * numbers
-    }
 }
 
-pub(crate) type Linear<B> = tensors::Linear<<B as Backend>::Matrix, <B as Backend>::Vector>;
-pub(crate) type Block<B> = tensors::Block<<B as Backend>::Matrix, <B as Backend>::Vector>;
-pub(crate) type Matrix<B> = tensors::Matrix<<B as Backend>::Matrix>;
-pub(crate) type Vectors<B> = tensors::Vectors<<B as Backend>::Vector>;
+pub(crate) type Linear<B> = weights::Linear<<B as Backend>::Matrix, <B as Backend>::Vector>;
+pub(crate) type Block<B> = weights::Block<<B as Backend>::Matrix, <B as Backend>::Vector>;
+pub(crate) type Matrix<B> = weights::Packed<<B as Backend>::Matrix>;
+pub(crate) type Vectors<B> = weights::Packed<<B as Backend>::Vector>;
 type Weights<B> = PathWeights<<B as Backend>::Matrix, <B as Backend>::Vector>;
 
-impl<M> tensors::Matrix<M> {
+impl<P> weights::Packed<P> {
+    /// The range of these paths.
     pub fn of(&self, paths: &Paths<'_>) -> Range<usize> {
-        paths.of(self.outputs * self.inputs)
+        let (each, first) = (self.outputs * self.inputs, paths.first().unit);
+        first * each..(first + paths.range.len()) * each
     }
 }
 
-impl<V> tensors::Vectors<V> {
-    pub fn of(&self, paths: &Paths<'_>) -> Range<usize> {
-        paths.of(self.width)
-    }
-}
-
-/// Every open path, layer by layer, keys first, and the projectors and paths whose weights are loaded.
+/// All open paths, layer by layer, keys first; and the paths of projectors to load.
 fn open_paths(config: &FuserConfig, gates: &Gates, are_shared: bool) -> (Vec<OpenPath>, Vec<(usize, Path)>) {
     let (mut open, mut units) = (Vec::new(), Vec::new());
-    for (layer, pair) in config.pairs.iter().enumerate() {
-        for path in Path::ALL.into_iter().filter(|path| gates.is_open(layer, *path)) {
+    for (layer, (pair, gates)) in config.pairs.iter().zip(&gates.0).enumerate() {
+        for path in Path::ALL.into_iter().filter(|path| gates[*path as usize]) {
             let of = (pair.projector, path);
             let known = units.iter().position(|unit| are_shared && *unit == of);
             let unit = known.unwrap_or(units.len());
@@ -164,7 +151,7 @@ impl<B: Backend> Buffers<B> {
     fn fit(&mut self, backend: &B, sizes: Sizes) -> Done {
         let wanted = self.sizes.max(sizes);
         if wanted != self.sizes {
-            // The old ones go first, so that both are never there at once.
+            // Frees the old buffers first.
             *self = Self::new(backend, Sizes::default())?;
             *self = Self::new(backend, wanted)?;
         }
@@ -173,7 +160,7 @@ impl<B: Backend> Buffers<B> {
 }
 
 pub(crate) struct Engine<B: Backend> {
-    /// It goes first, and waits for what still uses the memory of the others.
+    /// Dropped first: it waits for work that uses the other fields.
     backend: B,
     configs: Vec<FuserConfig>,
     options: FuseOptions,
@@ -202,61 +189,62 @@ impl<B: Backend> Engine<B> {
         let configs = fusers.into_iter().map(|(config, _)| config).collect();
         Ok(Self { backend, configs, options, gates, open, weights: loaded, buffers })
     }
+}
 
-    /// What is computed one after another: sharer by sharer, or layer by layer where each path is alone.
-    fn order<'a>(&self, request: &'a Request<'a>) -> Vec<Paths<'a>> {
-        let mut order = Vec::new();
-        let together = B::TOGETHER_BYTES.filter(|_| self.options.order == FuseOrder::Batched);
-        for (sharer, open) in request.open.iter().enumerate().filter(|(at, _)| request.section.mask.has(*at)) {
-            let rows = request.batch * request.section.positions.len();
-            let a_path = Sizes::of_path(&request.configs[sharer], rows);
-            let step = a_path.paths_at_once(self.options.dtype, together);
-            let of = |start: usize| start..open.len().min(start.saturating_add(step));
-            order.extend((0..open.len()).step_by(step).map(|start| Paths { request, sharer, range: of(start) }));
-        }
-        if together.is_none() {
-            order.sort_by_key(|paths| paths.first().layer);
-        }
-        order
+/// The batches of paths in order: by sharer, or by layer if paths are computed one by one.
+fn order<'a, B: Backend>(options: &FuseOptions, request: &'a Request<'a>) -> Vec<Paths<'a>> {
+    let mut order = Vec::new();
+    let together = B::TOGETHER_BYTES.filter(|_| options.order == FuseOrder::Batched);
+    for (sharer, open) in request.open.iter().enumerate().filter(|(at, _)| request.section.mask.has(*at)) {
+        let rows = request.batch * request.section.positions.len();
+        let step = Sizes::of_path(&request.configs[sharer], rows).paths_at_once(options.dtype, together);
+        let of = |start: usize| start..open.len().min(start.saturating_add(step));
+        order.extend((0..open.len()).step_by(step).map(|start| Paths { request, sharer, range: of(start) }));
     }
+    if together.is_none() {
+        order.sort_by_key(|paths| paths.first().layer);
+    }
+    order
+}
 
-    fn run(&mut self, paths: &Paths<'_>, caches: &mut B::Caches<'_>) -> Done {
-        let _stage = self.mark(paths);
-        let (backend, marks, weights) = (&self.backend, &self.options.marks, &self.weights[paths.sharer]);
-        let Parts { input, stream, second, normed, inner, value, weights: by_head } = &mut self.buffers.parts;
-        {
-            let _stage = stage_mark!(marks, Ops, "fuse_input");
-            backend.join(paths, caches, input)?;
-            backend.linear(paths, &weights.input, input, stream)?;
-        }
-        {
-            let _stage = stage_mark!(marks, Ops, "fuse_common");
-            backend.block(paths, &weights.common, Some(&weights.input.bias), stream, None, [normed, inner])?;
-        }
-        {
-            let _stage = stage_mark!(marks, Ops, "fuse_weight");
-            backend.block(paths, &weights.weight, None, stream, Some(second), [normed, inner])?;
-            backend.linear(paths, &weights.head, stream, by_head)?;
-        }
-        {
-            let _stage = stage_mark!(marks, Ops, "fuse_value");
-            for block in &weights.value {
-                backend.block(paths, block, None, second, None, [normed, inner])?;
-            }
-            backend.linear(paths, &weights.output, second, value)?;
-        }
-        let _stage = stage_mark!(marks, Ops, "fuse_add");
-        backend.add(paths, caches, (value, &weights.output.bias), (by_head, &weights.head.bias))
+fn run<B: Backend>(
+    backend: &B,
+    options: &FuseOptions,
+    weights: &Weights<B>,
+    buffers: &mut Parts<B::Rows>,
+    paths: &Paths<'_>,
+    caches: &mut B::Caches<'_>,
+) -> Done {
+    let (OpenPath { layer, path, .. }, sharer, marks) = (paths.first(), paths.sharer, &options.marks);
+    let _stage = match (options.order, path) {
+        (FuseOrder::Batched, _) => None,
+        (_, Path::Keys) => stage_mark!(marks, Pipeline, "fuse_keys", layer = layer, sharer = sharer),
+        (_, Path::Values) => stage_mark!(marks, Pipeline, "fuse_values", layer = layer, sharer = sharer),
+    };
+    let Parts { input, stream, second, normed, inner, value, weights: by_head } = buffers;
+    {
+        let _stage = stage_mark!(marks, Ops, "fuse_input");
+        backend.join(paths, caches, input)?;
+        backend.linear(paths, &weights.input, input, stream)?;
     }
-
-    fn mark(&self, paths: &Paths<'_>) -> Option<impl Sized + use<B>> {
-        let (OpenPath { layer, path, .. }, sharer, marks) = (paths.first(), paths.sharer, &self.options.marks);
-        match (self.options.order, path) {
-            (FuseOrder::Batched, _) => None,
-            (_, Path::Keys) => stage_mark!(marks, Pipeline, "fuse_keys", layer = layer, sharer = sharer),
-            (_, Path::Values) => stage_mark!(marks, Pipeline, "fuse_values", layer = layer, sharer = sharer),
-        }
+    {
+        let _stage = stage_mark!(marks, Ops, "fuse_common");
+        backend.block(paths, &weights.common, Some(&weights.input.bias), stream, None, [normed, inner])?;
     }
+    {
+        let _stage = stage_mark!(marks, Ops, "fuse_weight");
+        backend.block(paths, &weights.weight, None, stream, Some(second), [normed, inner])?;
+        backend.linear(paths, &weights.head, stream, by_head)?;
+    }
+    {
+        let _stage = stage_mark!(marks, Ops, "fuse_value");
+        for block in &weights.value {
+            backend.block(paths, block, None, second, None, [normed, inner])?;
+        }
+        backend.linear(paths, &weights.output, second, value)?;
+    }
+    let _stage = stage_mark!(marks, Ops, "fuse_add");
+    backend.add(paths, caches, (value, &weights.output.bias), (by_head, &weights.head.bias))
 }
 
 impl<B: Backend> Fusing for Engine<B> {
@@ -278,42 +266,27 @@ impl<B: Backend> Fusing for Engine<B> {
         sharers: &mut [&mut dyn Decoder],
         section: &Section,
     ) -> Result<Fused, ModelError> {
-        check_section(self, receiver, sharers, section)?;
-        let tokens = section.positions.len();
+        check_section(&self.configs, receiver, sharers, section)?;
+        let (tokens, mask) = (section.positions.len(), section.mask);
         if tokens == 0 {
             return Ok(Fused::default());
         }
-        let heard = self.gates.iter().enumerate().filter(|(at, _)| section.mask.has(*at));
-        let fused = heard.map(|(_, gates)| Fused::of(gates)).fold(Fused::default(), Fused::plus);
-        // They are lent to the request, so that the rest can be changed meanwhile.
-        let (configs, open) = (std::mem::take(&mut self.configs), std::mem::take(&mut self.open));
-        let batch = receiver.options().batch;
-        let request = Request { configs: &configs, mode: self.options.mode, open: &open, section, batch };
-        let done = self.fuse_layers(&request, receiver, sharers, fused.layers);
-        (self.configs, self.open) = (configs, open);
-        done.map(|()| fused)
-    }
-}
-
-impl<B: Backend> Engine<B> {
-    fn fuse_layers(
-        &mut self,
-        request: &Request<'_>,
-        receiver: &mut dyn Decoder,
-        sharers: &mut [&mut dyn Decoder],
-        layers: usize,
-    ) -> Done {
-        let order = self.order(request);
+        let Self { backend, configs, options, gates, open, weights, buffers } = self;
+        let used = gates.iter().enumerate().filter(|(at, _)| mask.has(*at));
+        let fused = used.map(|(_, gates)| Fused::of(gates)).fold(Fused::default(), Fused::plus);
+        let request = Request { configs, mode: options.mode, open, section, batch: receiver.options().batch };
+        let order = order::<B>(options, &request);
         let sizes = order.iter().map(Paths::sizes).fold(Sizes::default(), Sizes::max);
-        let tokens = request.section.positions.len();
-        let heard = sharers.iter_mut().enumerate();
-        let heard = heard.map(|(at, sharer)| request.section.mask.has(at).then_some(&mut **sharer as &mut dyn Decoder));
-        let marks = self.options.marks.clone();
-        let _stage = stage_mark!(marks, Pipeline, "projector", tokens = tokens, layers = layers);
-        self.buffers.fit(&self.backend, sizes)?;
-        let mut caches = self.backend.open(request, receiver, heard.collect())?;
-        order.iter().try_for_each(|paths| self.run(paths, &mut caches))?;
-        self.backend.close(caches)
+        let used = sharers.iter_mut().enumerate();
+        let used = used.map(|(at, sharer)| mask.has(at).then_some(&mut **sharer as &mut dyn Decoder)).collect();
+        let _stage = stage_mark!(options.marks, Pipeline, "projector", tokens = tokens, layers = fused.layers);
+        buffers.fit(backend, sizes)?;
+        let mut caches = backend.open(&request, receiver, used)?;
+        for paths in &order {
+            run(backend, options, &weights[paths.sharer], &mut buffers.parts, paths, &mut caches)?;
+        }
+        backend.close(caches)?;
+        Ok(fused)
     }
 }
 
@@ -328,9 +301,9 @@ mod tests {
     }
 
     #[test]
-    fn closed_paths_are_left_out_and_open_ones_lie_layer_by_layer() {
+    fn closed_paths_are_left_out_and_open_ones_are_ordered_by_layer() {
         let config = config();
-        let (open, units) = open_paths(&config, &Gates::new(vec![[false, true], [true, true]]), false);
+        let (open, units) = open_paths(&config, &Gates(vec![[false, true], [true, true]]), false);
         let found: Vec<(usize, Path, usize)> = open.iter().map(|open| (open.layer, open.path, open.unit)).collect();
         assert_eq!(found, [(0, Path::Values, 0), (1, Path::Keys, 1), (1, Path::Values, 2)]);
         assert_eq!(units, [(0, Path::Values), (1, Path::Keys), (1, Path::Values)]);
@@ -338,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn layers_that_share_a_projector_share_its_weights_where_paths_are_computed_one_by_one() {
+    fn layers_with_one_projector_share_its_weights_if_paths_are_computed_one_by_one() {
         let mut config = config();
         config.pairs.iter_mut().for_each(|pair| pair.projector = 0);
         let units = |are_shared| {

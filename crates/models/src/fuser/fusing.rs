@@ -1,75 +1,75 @@
-//! A fuser with its weights on a device: what can be asked of it, whatever the device.
+//! A fuser on a device, and its options.
 
-use super::{FuserConfig, Gates, Section};
+use super::{CacheShape, FuserConfig, Gates, Section};
 use crate::{Decoder, Done, Dtype, Marks, ModelError, error::ensure, words::words};
 
 words! {
-    /// A path of a projector, by the word of state dicts.
+    /// A path of a projector, named as in state dicts.
     pub enum Path {
-        /// That of keys.
+        /// Keys.
         Keys = "key",
-        /// That of values.
+        /// Values.
         Values = "value",
     }
 }
 
 words! {
-    /// How several sharers are heard.
+    /// How several sharers are fused.
     #[derive(Default)]
-    pub enum FuseMode ("way to hear several sharers") {
-        /// One after another: each sees the cache as the one before left it.
+    pub enum FuseMode ("way to fuse several sharers") {
+        /// One after another, each with the result of the previous one.
         #[default]
         Sequential = "sequential",
-        /// Each sees the receiver's own cache, and what all of them add is added up.
+        /// Each with the receiver's original cache; the additions are summed.
         Parallel = "parallel",
     }
 }
 
 words! {
-    /// In which order the paths of layers are computed. The numbers are the same.
+    /// The order in which paths are computed, with the same results.
     #[derive(Default)]
     pub enum FuseOrder ("order of fusing") {
-        /// All of them together, as far as the device can: the fast one. It is one stage.
+        /// Together, as far as memory allows: the fast order, in one stage.
         #[default]
         Batched = "batched",
-        /// One after another, each a stage of its own.
+        /// One after another, with a stage each.
         ByLayer = "by-layer",
     }
 }
 
-/// How a fuser is made ready.
+/// How a fuser is loaded.
 #[derive(Debug, Clone)]
 pub struct FuseOptions {
-    /// Number type of weights and activations.
+    /// Dtype of weights and activations.
     pub dtype: Dtype,
     /// The order of paths.
     pub order: FuseOrder,
-    /// How several sharers are heard.
+    /// How several sharers are fused.
     pub mode: FuseMode,
     /// Which stages are marked, and where.
     pub marks: Marks,
 }
 
 impl FuseOptions {
-    /// Options for a dtype, with defaults for the rest: batched, one sharer after another, no marks.
+    /// Options for a dtype, with defaults for the rest.
     pub fn new(dtype: Dtype) -> Self {
         Self { dtype, order: FuseOrder::default(), mode: FuseMode::default(), marks: Marks::default() }
     }
 }
 
-/// What a fuse did, known without waiting for it.
+/// What a fuse computes, known without waiting for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Fused {
-    /// Layers that were fused, for each sharer that was heard: what the original calls projector calls.
+    /// Fused layers of all sharers: the projector calls of the original.
     pub layers: usize,
-    /// Paths that were computed: at most two a layer.
+    /// Computed paths, at most two per layer.
     pub paths: usize,
     /// Paths that were skipped because their gate is closed.
     pub closed: usize,
 }
 
 impl Fused {
-    /// What two of them did together.
+    /// The sum of both.
     pub fn plus(self, other: Self) -> Self {
         Self {
             layers: self.layers.saturating_add(other.layers),
@@ -78,28 +78,30 @@ impl Fused {
         }
     }
 
-    /// What fusing with these gates does.
+    /// A fuse with these gates.
     pub fn of(gates: &Gates) -> Self {
-        Self { layers: gates.open_layers(), paths: gates.open_paths(), closed: gates.closed_paths() }
+        let layers = gates.0.iter().filter(|open| open.contains(&true)).count();
+        let paths = gates.0.as_flattened().iter().filter(|open| **open).count();
+        Self { layers, paths, closed: 2 * gates.0.len() - paths }
     }
 }
 
-/// Fusers of one receiver, one for each sharer, with their weights on a device.
+/// The fusers of one receiver on a device, one per sharer.
 ///
-/// [`Fusing::fuse`] puts work on the device and does not wait for it. It marks one stage `projector`, with `tokens` and
-/// `layers`; by [`FuseOrder::ByLayer`] there are `fuse_keys` and `fuse_values` in it, with `layer = i` and `sharer = j`.
+/// [`Fusing::fuse`] enqueues work and does not wait for it. It marks the stage `projector` with `tokens` and `layers`; with
+/// [`FuseOrder::ByLayer`] that has `fuse_keys` and `fuse_values` with `layer` and `sharer`.
 pub trait Fusing {
-    /// What the fusers are, one for each sharer.
+    /// The configuration of each fuser.
     fn configs(&self) -> &[FuserConfig];
 
-    /// How they were made ready.
+    /// The options they were loaded with.
     fn options(&self) -> &FuseOptions;
 
-    /// Which gates are open, for each sharer.
+    /// The gates of each fuser.
     fn gates(&self) -> &[Gates];
 
-    /// Overwrites positions of the receiver's cache with what is fused of them and of the sharers' caches. All of them
-    /// hold the positions already. Sharers that the section does not name are not looked at.
+    /// Fuses a section of the sharers' caches into the receiver's. All caches must already have its positions. Sharers that
+    /// the section does not include are ignored.
     fn fuse(
         &mut self,
         receiver: &mut dyn Decoder,
@@ -108,49 +110,40 @@ pub trait Fusing {
     ) -> Result<Fused, ModelError>;
 }
 
-/// Refuses a section that cannot be fused: models that are not those of the fusers, or positions that are not there.
+/// Refuses models that do not match the fusers, and positions that are not in the caches.
 pub(crate) fn check_section(
-    fusing: &dyn Fusing,
+    configs: &[FuserConfig],
     receiver: &dyn Decoder,
     sharers: &[&mut dyn Decoder],
     section: &Section,
 ) -> Done {
-    let refuse = |reason: String| Err(ModelError::Refused(reason));
-    let configs = fusing.configs();
-    if sharers.len() != configs.len() || section.sharer_starts.len() != configs.len() {
-        let (given, places, has) = (sharers.len(), section.sharer_starts.len(), configs.len());
-        return refuse(format!(
-            "there are fusers for {has} sharers, and not for {given} with {places} places in a section"
-        ));
-    }
-    if let Some(beyond) = section.mask.beyond(configs.len()) {
-        return refuse(format!("sharer {} is asked for, and there are {}", beyond + 1, configs.len()));
-    }
+    let (has, given, starts) = (configs.len(), sharers.len(), section.sharer_starts.len());
+    ensure!(has == given && has == starts, "expected {has} sharers, got {given} with {starts} start positions");
+    let beyond = section.mask.beyond(has);
+    ensure!(beyond.is_none(), "there is no sharer {}: there are {has}", beyond.unwrap_or_default() + 1);
     let length = section.positions.len();
-    holds(receiver, section.positions.start, length)?;
-    let heard = configs.iter().zip(sharers).zip(&section.sharer_starts).enumerate();
-    for (_, ((config, sharer), start)) in heard.filter(|(at, _)| section.mask.has(*at)) {
-        is_that_of(&config.receiver, receiver)?;
-        is_that_of(&config.sharer, &**sharer)?;
-        holds(&**sharer, *start, length)?;
+    check_positions(receiver, section.positions.start, length)?;
+    let shared = configs.iter().zip(sharers).zip(&section.sharer_starts).enumerate();
+    for (_, ((config, sharer), start)) in shared.filter(|(at, _)| section.mask.has(*at)) {
+        check_shape(&config.receiver, receiver)?;
+        check_shape(&config.sharer, &**sharer)?;
+        check_positions(&**sharer, *start, length)?;
         let (theirs, ours) = (sharer.options().batch, receiver.options().batch);
-        if theirs != ours {
-            return refuse(format!("a sharer runs {theirs} sequences together, and the receiver {ours}"));
-        }
+        ensure!(theirs == ours, "a sharer has a batch of {theirs}, but the receiver one of {ours}");
     }
     Ok(())
 }
 
-fn is_that_of(shape: &super::CacheShape, decoder: &dyn Decoder) -> Done {
-    let found = super::CacheShape::of(decoder.config());
-    let same = (shape.layers, shape.kv_heads, shape.head_dim) == (found.layers, found.kv_heads, found.head_dim);
-    ensure!(same, "the fuser is for `{}`, and not for `{}`", shape.model, found.model);
+fn check_shape(shape: &CacheShape, decoder: &dyn Decoder) -> Done {
+    let found = CacheShape::of(decoder.config());
+    let is_same = (shape.layers, shape.kv_heads, shape.head_dim) == (found.layers, found.kv_heads, found.head_dim);
+    ensure!(is_same, "the fuser is for `{}`, not for `{}`", shape.model, found.model);
     Ok(())
 }
 
-fn holds(decoder: &dyn Decoder, start: usize, length: usize) -> Done {
-    let (end, held, name) = (start.saturating_add(length), decoder.length(), &decoder.config().name);
-    ensure!(end <= held, "positions {start} to {end} are not in the cache of `{name}`, of {held}");
+fn check_positions(decoder: &dyn Decoder, start: usize, length: usize) -> Done {
+    let (end, cached, name) = (start.saturating_add(length), decoder.length(), &decoder.config().name);
+    ensure!(end <= cached, "positions {start} to {end} are not in the cache of `{name}`, which has {cached}");
     Ok(())
 }
 
@@ -159,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_read_as_users_give_them() {
+    fn words_are_parsed_in_either_spelling() {
         assert_eq!("Parallel".parse::<FuseMode>().unwrap(), FuseMode::Parallel);
         assert_eq!("by_layer".parse::<FuseOrder>().unwrap(), FuseOrder::ByLayer);
         let error = "fast".parse::<FuseOrder>().unwrap_err().to_string();
@@ -167,8 +160,8 @@ mod tests {
     }
 
     #[test]
-    fn what_was_fused_is_counted_by_layer_and_by_path() {
-        let gates = Gates::new(vec![[true, true], [false, true], [false, false]]);
+    fn fused_layers_and_paths_are_counted() {
+        let gates = Gates(vec![[true, true], [false, true], [false, false]]);
         let fused = Fused::of(&gates);
         assert_eq!(fused, Fused { layers: 2, paths: 3, closed: 3 });
         assert_eq!(fused.plus(fused), Fused { layers: 4, paths: 6, closed: 6 });

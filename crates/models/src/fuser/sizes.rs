@@ -1,12 +1,11 @@
-//! What fusers compute in, how much memory they need on any device, and what a fuse has to do, counted as the work of a
-//! pass is.
+//! The buffers, memory and work of fusers.
 //!
-//! A multiplication and an addition are two operations; norms, activations and the gates are not counted. The weights of
-//! open paths are read once, keys and values of both models are read, and those of the receiver are written.
+//! A multiply-add is two operations; norms, activations and gates are not counted. A fuse reads the weights of open paths
+//! once and the keys and values of both models, and writes those of the receiver.
 
 use std::convert::Infallible;
 
-use super::{FuseOptions, FuserConfig, Gates, Path};
+use super::{FuseOptions, Fused, FuserConfig, Gates, Path};
 use crate::tensors::{product, sum};
 use crate::{Dtype, HasTensors, Role, StageWork, parts::parts};
 
@@ -40,15 +39,14 @@ impl Sizes {
         both
     }
 
-    /// How many paths of this size are computed together in this many bytes; one without a number of bytes.
+    /// How many paths of this size fit in this many bytes; one without a limit.
     pub fn paths_at_once(&self, dtype: Dtype, together_bytes: Option<u64>) -> usize {
         let a_path = self.numbers().saturating_mul(dtype.bytes()).max(1);
         together_bytes.map_or(1, |bytes| usize::try_from(bytes / a_path).unwrap_or(usize::MAX).max(1))
     }
 }
 
-/// Bytes of the weights of fusers, all gates open, and of what paths over this many tokens are computed in.
-/// `together_bytes` is that of the backend.
+/// Bytes of the weights with all gates open, and of the buffers for this many rows. `together_bytes` is that of the backend.
 pub(crate) fn fuser_bytes(
     configs: &[FuserConfig],
     options: &FuseOptions,
@@ -57,7 +55,7 @@ pub(crate) fn fuser_bytes(
 ) -> u64 {
     let weights = configs.iter().map(|config| match together_bytes {
         None => config.parameters(),
-        // A projector that several layers share is there for each.
+        // Layers with the same projector have copies of it.
         Some(_) => config.projector_parameters().saturating_mul(config.pairs.len() as u64),
     });
     let together = |config: &FuserConfig| {
@@ -69,28 +67,28 @@ pub(crate) fn fuser_bytes(
 }
 
 impl FuserConfig {
-    /// The work of fusing this many tokens of this many sequences, closed gates left out.
+    /// The work of fusing this many tokens of this many sequences.
     pub fn fuse_work(&self, gates: &Gates, batch: usize, tokens: usize, dtype: Dtype) -> StageWork {
         let rows = (batch as u64).saturating_mul(tokens as u64);
-        let paths = gates.open_paths() as u64;
+        let paths = Fused::of(gates).paths as u64;
         let bytes = |numbers: u64| numbers.saturating_mul(dtype.bytes());
-        let (own, heard) = (self.receiver.width() as u64, self.sharer.width() as u64);
-        let a_token = |width: u64| bytes(width.saturating_mul(paths).saturating_mul(rows));
+        let (own, shared) = (self.receiver.width() as u64, self.sharer.width() as u64);
+        let by_token = |width: u64| bytes(width.saturating_mul(paths).saturating_mul(rows));
         let path = self.path_tensors(0, Path::Keys);
         let products = sum(path.iter().filter(|spec| spec.role == Role::Linear).map(|spec| product(&spec.shape)));
         let opened = self.opened_once(gates) as u64;
         StageWork {
             flops: [2, rows, paths].into_iter().fold(products, u64::saturating_mul),
             weight_bytes: bytes((self.projector_parameters() / 2).saturating_mul(opened)),
-            kv_read: a_token(own.saturating_add(heard)),
-            kv_written: a_token(own),
+            kv_read: by_token(own.saturating_add(shared)),
+            kv_written: by_token(own),
         }
     }
 
-    /// Paths of projectors that are open, those of a projector that several layers share counted once.
+    /// Open paths, counting those of a shared projector once.
     fn opened_once(&self, gates: &Gates) -> usize {
         let projectors: std::collections::HashMap<usize, [bool; 2]> =
-            self.pairs.iter().zip(gates.layers()).map(|(pair, open)| (pair.projector, *open)).collect();
+            self.pairs.iter().zip(&gates.0).map(|(pair, open)| (pair.projector, *open)).collect();
         projectors.values().flatten().filter(|open| **open).count()
     }
 }
@@ -118,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fuser_needs_its_weights_and_what_it_computes_in() {
+    fn a_fuser_needs_its_weights_and_buffers() {
         let need = |tokens, together| fuser_bytes(&[config()], &FuseOptions::new(Dtype::Bf16), tokens, together);
         let weights = config().weight_bytes(Dtype::Bf16);
         // Seven rows of 1024, one of which is of both models, and eight weights for each token of 56 paths.
@@ -134,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_takes_twice_as_many_operations_as_there_are_numbers_in_matrices() {
+    fn a_token_needs_two_operations_per_matrix_element() {
         let config = fuser();
         let gates = Gates::open(28);
         let one = config.fuse_work(&gates, 1, 1, Dtype::Bf16);
@@ -151,17 +149,17 @@ mod tests {
     #[test]
     fn closed_paths_have_no_work() {
         let config = fuser();
-        let gates = Gates::new(vec![[true, false]; 28]);
+        let gates = Gates(vec![[true, false]; 28]);
         let (half, whole) =
             (config.fuse_work(&gates, 1, 9, Dtype::F32), config.fuse_work(&Gates::open(28), 1, 9, Dtype::F32));
         assert_eq!(2 * half.flops, whole.flops);
         assert_eq!(2 * half.weight_bytes, whole.weight_bytes);
-        let none = config.fuse_work(&Gates::new(vec![[false; 2]; 28]), 1, 9, Dtype::F32);
+        let none = config.fuse_work(&Gates(vec![[false; 2]; 28]), 1, 9, Dtype::F32);
         assert_eq!(none, StageWork::default());
     }
 
     #[test]
-    fn a_projector_that_two_layers_share_is_read_once() {
+    fn a_shared_projector_is_read_once() {
         let mut config = fuser();
         config.pairs.iter_mut().for_each(|pair| pair.projector = 0);
         let work = config.fuse_work(&Gates::open(28), 1, 1, Dtype::F32);

@@ -1,12 +1,15 @@
-//! What models of speech use on a GPU: kernels, and convolutions with their weights.
+//! Kernels and convolutions of both speech models on a GPU.
 
 use laptime_cuda::nn::{AudioRows, Convolution, Convolutions, Operations};
-use laptime_cuda::{Blas, Buffer, Cache, CudaError, Device};
+use laptime_cuda::{Blas, Buffer, Cache, CudaError, Device, Sizes, Slice, SliceMut};
 
 use super::pass::{Context, DeviceRope};
-use super::weights::{Loader, Number};
+use super::{
+    size,
+    weights::{Loader, Number},
+};
 use crate::tts::{ConvTensors, Linear};
-use crate::{Config, Marks, ModelError, TensorSpec, decoder::weights::LoadAlike, weights::TensorSource};
+use crate::{Config, Done, Marks, ModelError, TensorSpec, decoder::weights::LoadAlike, weights::TensorSource};
 
 pub struct Kit<'a, T> {
     pub device: &'a Device,
@@ -31,16 +34,28 @@ impl<'a, T: Number> Kit<'a, T> {
         let Self { device, blas, operations, .. } = self;
         Context { stream: device.stream(), blas, config, marks, operations, rope, fp8: None }
     }
+
+    /// `out = x weight^T`, for a weight `[n, k]` and an output `[m, n]`.
+    pub fn product<'x, 'o>(
+        &self,
+        x: impl Into<Slice<'x, T>>,
+        weight: &Buffer<T>,
+        out: impl Into<SliceMut<'o, T>>,
+        [m, n]: [u32; 2],
+    ) -> Done {
+        let sizes = Sizes { m, n, k: size(weight.length())? / n.max(1), b_is_transposed: true };
+        Ok(self.blas.multiply_slices([x.into(), weight.all()], out.into(), sizes)?)
+    }
 }
 
-/// A convolution: packed with its bias, or as it is stored, with a bias of its own.
+/// A convolution: packed with its bias, or as stored with a separate one.
 pub struct ConvWeights<T> {
     pub of: Convolution,
     pub weight: Buffer<T>,
     pub bias: Option<Buffer<T>>,
 }
 
-/// Loads weights with a kit, and with further kernels if a model needs some.
+/// Loads weights with a kit, and with more kernels if a model needs them.
 pub struct KitLoader<'k, T, K = ()> {
     pub kit: &'k Kit<'k, T>,
     pub kernels: K,

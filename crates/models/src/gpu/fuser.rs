@@ -1,8 +1,6 @@
-//! Fusers on a GPU: all paths of all layers together, each product one batch of cuBLAS.
-//!
-//! Paths are computed together as far as memory allows; one after another, it is the same with one path at a time.
+//! Fusers on a GPU: as many paths as fit in memory are computed together, each product as one batched GEMM.
 
-// Kernels are given addresses of caches; the fuse borrows them until all is on the stream.
+// Kernels get addresses of caches, which a fuse borrows until all work is enqueued.
 #![allow(unsafe_code)]
 
 use laptime_cuda::nn::{Additions, CacheSection, CacheTable, Fuse, FuseSizes, Operations};
@@ -22,14 +20,13 @@ use crate::{
     tensors::sum,
 };
 
-/// Bytes that paths are computed in at most, unless one alone takes more: enough for 28 layers of 4096 tokens at once.
+/// The memory for paths that are computed together, unless a single one needs more: enough for 28 layers of 4096 tokens.
 const TOGETHER_BYTES: u64 = 4 << 30;
 
-/// Puts the fusers of one receiver on a device, one for each sharer. Weights by formula are made there; paths whose gate is
-/// closed are left out.
+/// Loads the open paths of the fusers of one receiver on a device, one fuser per sharer. Synthetic weights are generated
+/// there.
 ///
-/// A fuse works on the device's stream. Decoders may have streams of their own: those wait for each other as is needed,
-/// and the host waits for nothing.
+/// A fuse runs on the device's stream. If decoders have other streams, events order them, and the host does not wait.
 pub fn fuser<'a>(
     device: &'a Device,
     fusers: Vec<(FuserConfig, &FuserWeights)>,
@@ -38,12 +35,12 @@ pub fn fuser<'a>(
     options.dtype.refuse_quantised("cache-to-cache fusion")?;
     let fuser: Box<dyn Fusing + 'a> =
         typed!(options.dtype, |T| Box::new(Engine::new(Cuda::<T>::new(device)?, fusers, options)?));
-    // The weights are there before the first fuse is timed.
+    // Loading must not overlap the first timed fuse.
     device.stream().synchronise()?;
     Ok(fuser)
 }
 
-/// Bytes that fusers need at most on a GPU, all gates open, to fuse this many tokens of this many sequences at a time.
+/// Peak GPU bytes of fusers with all gates open, to fuse this many tokens of this many sequences at a time.
 pub fn needed_fuser_bytes(configs: &[FuserConfig], options: &FuseOptions, [batch, tokens]: [usize; 2]) -> u64 {
     let rows = batch.saturating_mul(tokens);
     let of_receiver = |config: &FuserConfig| config.receiver.width().saturating_mul(2 * config.pairs.len());
@@ -59,26 +56,26 @@ struct Cuda<'a, T> {
     fill: Operations<T>,
     operations: Fuse<T>,
     tables: Vec<Option<Tables>>,
-    /// Keys and values of every layer of the receiver as they were, where several sharers read them.
+    /// The original keys and values of the receiver, if several sharers read them.
     clean: Option<Buffer<T>>,
 }
 
 struct Tables {
-    heard: CacheTable,
+    shared: CacheTable,
     own: CacheTable,
     target: CacheTable,
 }
 
 struct Caches<'c, T> {
     own: KnownCache<'c, T>,
-    heard: Vec<Option<KnownCache<'c, T>>>,
-    /// Whether the receiver is read as it was.
+    shared: Vec<Option<KnownCache<'c, T>>>,
+    /// Whether sharers read the original of the receiver.
     is_kept: bool,
 }
 
 impl<T> Caches<'_, T> {
     fn devices(&self) -> impl Iterator<Item = &Device> {
-        std::iter::once(&self.own).chain(self.heard.iter().flatten()).map(|cache| cache.device)
+        std::iter::once(&self.own).chain(self.shared.iter().flatten()).map(|cache| cache.device)
     }
 }
 
@@ -94,7 +91,7 @@ impl<'a, T: Number> Cuda<'a, T> {
         })
     }
 
-    /// Keeps the receiver's keys and values beside, for sharers that all read them as they were. Gives where.
+    /// Copies the receiver's keys and values for sharers that read the originals. Returns the addresses of the copies.
     fn keep_clean(&mut self, own: &KnownCache<'_, T>, start: usize, length: usize) -> Result<Vec<[u64; 2]>, CudaError> {
         let (layers, numbers) = (own.cache.layers.len(), own.cache.section_numbers(length));
         if self.clean.as_ref().is_none_or(|clean| clean.length() < 2 * layers * numbers) {
@@ -112,16 +109,15 @@ impl<'a, T: Number> Cuda<'a, T> {
         (0..layers).map(|layer| Ok([keep(layer, Path::Keys)?, keep(layer, Path::Values)?])).collect()
     }
 
-    /// Notes where the caches of a sharer's paths are. `clean` has the address of what is read of each path of the
-    /// receiver, if that is not its cache.
+    /// Sets the addresses of the caches of a sharer's paths. `clean` has those of the receiver's originals, if copied.
     fn set_tables(
         &mut self,
         sharer: usize,
         paths: &[OpenPath],
-        [heard, own]: [&KnownCache<'_, T>; 2],
+        [shared, own]: [&KnownCache<'_, T>; 2],
         clean: Option<&[[u64; 2]]>,
     ) -> Done {
-        let of_heard = |open: &OpenPath| heard.cache.layers[open.sharer_layer][open.path as usize].pointer();
+        let of_shared = |open: &OpenPath| shared.cache.layers[open.sharer_layer][open.path as usize].pointer();
         let of_own = |open: &OpenPath| own.cache.layers[open.layer][open.path as usize].pointer();
         let read = |open: &OpenPath| clean.map_or_else(|| of_own(open), |clean| clean[open.layer][open.path as usize]);
         let stream = self.device.stream();
@@ -131,9 +127,9 @@ impl<'a, T: Number> Cuda<'a, T> {
         }
         let tables = match &mut self.tables[sharer] {
             Some(tables) => tables,
-            none => none.insert(Tables { heard: table()?, own: table()?, target: table()? }),
+            none => none.insert(Tables { shared: table()?, own: table()?, target: table()? }),
         };
-        tables.heard.set(stream, paths.iter().map(of_heard).collect())?;
+        tables.shared.set(stream, paths.iter().map(of_shared).collect())?;
         tables.own.set(stream, paths.iter().map(read).collect())?;
         tables.target.set(stream, paths.iter().map(of_own).collect())
     }
@@ -186,34 +182,34 @@ impl<'a, T: Number> Backend for Cuda<'a, T> {
     ) -> Result<Caches<'c, T>, ModelError> {
         let own = KnownCache::of(receiver, self.device)?;
         let known = |sharer: Option<&'c mut dyn Decoder>| sharer.map(|sharer| KnownCache::of(sharer, self.device));
-        let heard: Vec<_> =
+        let shared: Vec<_> =
             sharers.into_iter().map(|sharer| known(sharer).transpose()).collect::<Result<_, ModelError>>()?;
-        let is_kept = request.mode == FuseMode::Parallel && heard.iter().flatten().count() > 1;
-        let caches = Caches { own, heard, is_kept };
+        let is_kept = request.mode == FuseMode::Parallel && shared.iter().flatten().count() > 1;
+        let caches = Caches { own, shared, is_kept };
         caches.devices().try_for_each(|other| wait(self.device, other))?;
         let positions = &request.section.positions;
         let clean = is_kept.then(|| self.keep_clean(&caches.own, positions.start, positions.len())).transpose()?;
-        for (sharer, heard) in caches.heard.iter().enumerate() {
-            if let Some(heard) = heard {
-                self.set_tables(sharer, &request.open[sharer], [heard, &caches.own], clean.as_deref())?;
+        for (sharer, shared) in caches.shared.iter().enumerate() {
+            if let Some(shared) = shared {
+                self.set_tables(sharer, &request.open[sharer], [shared, &caches.own], clean.as_deref())?;
             }
         }
         Ok(caches)
     }
 
     fn join(&self, paths: &Paths<'_>, caches: &mut Caches<'_, T>, out: &mut Buffer<T>) -> Result<(), ModelError> {
-        let Some(theirs) = &caches.heard[paths.sharer] else { return Ok(()) };
+        let Some(theirs) = &caches.shared[paths.sharer] else { return Ok(()) };
         let (config, start) = (paths.config(), paths.request.section.sharer_starts[paths.sharer]);
-        let heard = place(&config.sharer, theirs.cache.capacity, start)?;
+        let shared = place(&config.sharer, theirs.cache.capacity, start)?;
         let own = match caches.is_kept {
             true => place(&config.receiver, paths.length(), 0)?,
             false => target(paths, caches)?,
         };
         let (tables, range) = (self.tables(paths)?, &paths.range);
-        let heard = (tables.heard.paths(range.start, range.len())?, &heard);
+        let shared = (tables.shared.paths(range.start, range.len())?, &shared);
         let own = (tables.own.paths(range.start, range.len())?, &own);
-        // SAFETY: the tables were set from caches that the fuse borrows; decoders wait for the stream before they go.
-        unsafe { self.operations.join(self.device.stream(), [heard, own], out, &sizes(paths)?)? };
+        // SAFETY: the tables point to caches that the fuse borrows, and decoders wait for the stream before they are dropped.
+        unsafe { self.operations.join(self.device.stream(), [shared, own], out, &sizes(paths)?)? };
         Ok(())
     }
 
@@ -274,7 +270,7 @@ impl<'a, T: Number> Backend for Cuda<'a, T> {
 
 impl<T> Drop for Cuda<'_, T> {
     fn drop(&mut self) {
-        // What is on the stream uses memory that goes now; a stream that failed does no more.
+        // Pending work uses memory that is freed now.
         let _ = self.device.stream().synchronise();
     }
 }
@@ -293,7 +289,7 @@ fn place(shape: &CacheShape, capacity: usize, start: usize) -> Result<CacheSecti
     Ok(CacheSection { heads, head_dim, capacity: size(capacity)?, start: size(start)? })
 }
 
-/// Lets one device's stream wait for the other's, if they are two.
+/// Makes one stream wait for the other, unless they are the same.
 fn wait(device: &Device, other: &Device) -> Done {
     match device.stream().raw() == other.stream().raw() {
         true => Ok(()),
@@ -308,13 +304,13 @@ mod tests {
     use crate::{Config, fuser::Alignment};
 
     #[test]
-    fn what_parallel_sharers_read_is_kept_beside() {
+    fn parallel_sharers_need_a_copy_of_the_receiver() {
         let preset = |name| Config::from_preset(name).unwrap();
         let config = FuserConfig::new(&preset("Qwen3-0.6B"), &preset("Qwen3-4B"), Alignment::LastAligned);
         let options = FuseOptions { mode: FuseMode::Parallel, ..FuseOptions::new(Dtype::Bf16) };
         let two = [config.clone(), config];
-        let beside = needed_fuser_bytes(&two, &options, [1, 512])
+        let copy = needed_fuser_bytes(&two, &options, [1, 512])
             - needed_fuser_bytes(&two, &FuseOptions::new(Dtype::Bf16), [1, 512]);
-        assert_eq!(beside, 56 * 512 * 1024 * 2);
+        assert_eq!(copy, 56 * 512 * 1024 * 2);
     }
 }

@@ -6,7 +6,7 @@ mod ops;
 use std::{marker::PhantomData, sync::Arc};
 
 use laptime_cuda::nn::{Convolution, Snake};
-use laptime_cuda::{Blas, Buffer, CudaError, Device, Rows, Sizes};
+use laptime_cuda::{Buffer, CudaError, Device, Rows};
 use laptime_probe::stage;
 
 use self::codec::COLUMN_BYTES;
@@ -16,8 +16,8 @@ use super::memory::{Head, PassSizes, WORKSPACE_BYTES};
 use super::{size, sparse::GPU_TILING, weights::Number};
 use crate::tensors::{product, sum};
 use crate::tts::{
-    CHUNK_FRAMES, CONTEXT_FRAMES, CodecSizes, ConvTensors, DeviceNeeds, Engine, Linear, LoadedWeights, Parts, QwenTts,
-    TtsConfig, TtsLoad, TtsOptions, TtsWeights, codebook, needed_bytes, together,
+    CHUNK_FRAMES, CONTEXT_FRAMES, CodecSizes, ConvTensors, DeviceNeeds, Linear, LoadedWeights, Parts, QwenTts,
+    TtsConfig, TtsLoad, TtsOps, TtsOptions, TtsWeights, codebook, needed_bytes, together,
 };
 use crate::{CacheCapacity, Config, ModelError, Role, TensorSpec, dtype::typed};
 
@@ -27,29 +27,30 @@ pub fn qwen_tts<'a>(
     config: TtsConfig,
     weights: &TtsWeights,
     options: TtsOptions,
-) -> Result<Box<dyn QwenTts + 'a>, ModelError> {
+) -> Result<QwenTts<'a>, ModelError> {
     options.check(&config)?;
-    Ok(typed!(options.dtype, |T| {
-        let (config, kit) = (Arc::new(config), Kit::<T>::load(device)?);
+    let config = Arc::new(config);
+    let ops: Box<dyn TtsOps + 'a> = typed!(options.dtype, |T| {
+        let kit = Kit::<T>::load(device)?;
         let weights = {
             let _stage = stage!("weights");
             let loaded = LoadedWeights::load(&config, &mut KitLoader::new(&kit, (), weights))?;
             device.stream().synchronise()?;
             loaded
         };
-        let ops = GpuOps::new(kit, &config, &options, &weights)?;
-        Box::new(Engine::new(config, options, weights, ops))
-    }))
+        Box::new(GpuOps::new(kit, &config, &options, weights)?)
+    });
+    Ok(QwenTts::new(config, options, ops))
 }
 
-/// Codes, states, tables of rules and what each allocation is rounded up by.
+/// Codes, states, sampling tables and the rounding of allocations.
 const SMALL_BYTES: u64 = 4 << 20;
 
-/// Numbers behind each row of a convolution's packed weights.
-const BEHIND: usize = 8;
+/// Padding after each row of a convolution's packed weights.
+const PADDING: usize = 8;
 
-/// Bytes that a model needs at most on a GPU, for prompts of this many tokens of text, including the positions before the
-/// first frame, and this many frames.
+/// Peak GPU bytes for prompts of this many text tokens, including the positions before the first frame, and this many
+/// frames.
 pub fn needed_tts_bytes(config: &TtsConfig, options: &TtsOptions, [text, frames]: [usize; 2]) -> u64 {
     let (decoded, sizes) = (together(frames), CodecSizes::new(config));
     let (talker, transformer, tensors) = (&config.talker, &config.codec.transformer, config.codec_file_tensors());
@@ -62,14 +63,14 @@ pub fn needed_tts_bytes(config: &TtsConfig, options: &TtsOptions, [text, frames]
     let bridged = talker.vocab.saturating_add(config.predicted().saturating_mul(config.predictor.vocab));
     let tables = if config.has_bridge() { product(&[bridged, config.predictor.hidden]) } else { 0 };
     let kept = [
-        // All embeddings of codes after the bridge.
+        // The embeddings of all codes after the bridge.
         tables,
-        sum(tensors.iter().map(|spec| product(&[spec.shape.first().copied().unwrap_or(0), BEHIND]))),
+        sum(tensors.iter().map(|spec| product(&[spec.shape.first().copied().unwrap_or(0), PADDING]))),
         product(&[text.max(TEXT_CAPACITY).next_power_of_two(), talker.hidden]),
     ];
     let device = DeviceNeeds {
         kept: sum([numbers(sum(kept)), WORKSPACE_BYTES, SMALL_BYTES]),
-        loading: if config.has_bridge() { WORKSPACE_BYTES } else { 0 },
+        loading: 0,
         codec: sum([
             numbers(product(&[decoded, sizes.inner])),
             product(&[config.codec.frame_samples(), decoded, 4]),
@@ -102,7 +103,6 @@ impl<T> Parts for GpuParts<T> {
     type Conv = ConvWeights<T>;
     type Depthwise = ConvWeights<T>;
     type Snake = Snake;
-    type Codebooks = Buffer<T>;
     type Bridge = Bridge<T>;
 }
 
@@ -112,8 +112,7 @@ impl<T: Number> KitLoader<'_, T> {
         let k = size(linear.weight.length())? / n;
         let m = size(rows.length())? / k;
         let mut out = self.kit.device.allocate(m as usize * n as usize)?;
-        let blas = Blas::new(self.kit.device)?;
-        blas.multiply([rows, &linear.weight], &mut out, Sizes { m, n, k, b_is_transposed: true })?;
+        self.kit.product(rows, &linear.weight, &mut out, [m, n])?;
         self.kit.operations.add_bias(self.kit.device.stream(), &mut out, &linear.bias, [m, n])?;
         Ok(out)
     }
@@ -178,7 +177,7 @@ impl<T: Number> TtsLoad for KitLoader<'_, T> {
     }
 }
 
-/// The sides of a tensor; those that it does not have are 1.
+/// The shape of a tensor, padded with 1.
 fn sizes(spec: &TensorSpec) -> Result<[u32; 3], CudaError> {
     let side = |at: usize| size(spec.shape.get(at).copied().unwrap_or(1));
     Ok([side(0)?, side(1)?, side(2)?])
@@ -190,7 +189,7 @@ mod tests {
     use crate::{Dtype, HasTensors};
 
     #[test]
-    fn most_of_a_model_is_its_weights() {
+    fn most_of_the_memory_is_weights() {
         let config = TtsConfig::from_preset("1.7b").unwrap();
         let options = TtsOptions::new(Dtype::Bf16, 2048);
         let (needed, weights) = (needed_tts_bytes(&config, &options, [300, 300]), config.weight_bytes(Dtype::Bf16));
@@ -198,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn more_frames_need_no_more_than_are_decoded_at_once() {
+    fn memory_grows_only_up_to_the_frames_decoded_at_once() {
         let config = TtsConfig::from_preset("tiny").unwrap();
         let options = TtsOptions::new(Dtype::F32, 4096);
         let needed = |frames| needed_tts_bytes(&config, &options, [100, frames]);

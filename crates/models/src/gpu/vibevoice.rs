@@ -1,5 +1,5 @@
-//! VibeVoice on a GPU: every part of a token is a graph, and a token is sampled on the device, so that the host reads one word
-//! per token.
+//! VibeVoice on a GPU: every part of a token is a graph, and tokens are sampled on the device, so the host reads one word per
+//! token.
 
 mod backend;
 mod diffusion;
@@ -27,8 +27,8 @@ use crate::{ModelError, dtype::typed, error::fit};
 
 /// Loads VibeVoice on a device. Synthetic weights are generated there.
 ///
-/// Offloaded layers are copied on the stream of `copies`, which is the same device with its own stream
-/// ([`Device::with_new_stream`]) and has the lane of the copies.
+/// Offloaded layers are copied on the stream of `copies`: the same device with another stream
+/// ([`Device::with_new_stream`]) and the lane of the copies.
 pub fn vibevoice<'a>(
     device: &'a Device,
     copies: Option<&'a Device>,
@@ -90,10 +90,10 @@ impl<'a, T: Number> VoiceLoad<Cuda<'a, T>> for KitLoader<'_, T, &StreamRows<T>> 
     }
 }
 
-/// Positions, choices, tables of lists and what each allocation is rounded up by.
+/// Positions, choices, tables of lists and the rounding of allocations.
 const SMALL_BYTES: u64 = 16 << 20;
 
-/// Bytes that a model needs at most on a GPU.
+/// Peak GPU bytes of a model.
 pub fn needed_vibevoice_bytes(config: &VibeVoiceConfig, options: &VibeVoiceOptions, reading: ReadingSizes) -> u64 {
     let (decoder, dtype) = (config.stepped_decoder(), options.dtype);
     let shapes = config.tokenizer_shapes();
@@ -106,7 +106,7 @@ pub fn needed_vibevoice_bytes(config: &VibeVoiceConfig, options: &VibeVoiceOptio
         flow_numbers(semantic, 1),
         before_tokens(config, options, &reading, encoder),
     ];
-    // Samples, and what latents begin and end as.
+    // Samples, noise and latents.
     let each = config.token_samples().saturating_add(config.acoustic.latent.saturating_mul(2));
     let audio = product(&[options.negative_capacity.max(reading.tokens), each, size_of::<f32>()]);
     let own = Own {
@@ -119,8 +119,7 @@ pub fn needed_vibevoice_bytes(config: &VibeVoiceConfig, options: &VibeVoiceOptio
     needed_bytes(config, options, &reading, &own)
 }
 
-/// Numbers of what is there before the first token alone: a voice that is encoded, or the prompt with the rows of all
-/// voices; whichever is more.
+/// The size of buffers only before the first token: to encode a voice, or to run the prompt; whichever is larger.
 fn before_tokens(
     config: &VibeVoiceConfig,
     options: &VibeVoiceOptions,
@@ -148,7 +147,7 @@ mod tests {
     use crate::Dtype;
 
     #[test]
-    fn most_of_a_model_is_its_weights() {
+    fn most_of_the_memory_is_weights() {
         let config = VibeVoiceConfig::from_preset("7b").unwrap();
         let options = VibeVoiceOptions::new(Dtype::Bf16, 1000, 200);
         let needed = needed_vibevoice_bytes(
@@ -161,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn more_of_everything_needs_more() {
+    fn longer_prompts_and_generations_need_more_memory() {
         let config = VibeVoiceConfig::from_preset("tiny").unwrap();
         let needed = |positions, tokens| {
             let options = VibeVoiceOptions::new(Dtype::F32, positions, tokens);

@@ -1,7 +1,7 @@
-//! Audio, and how it is written.
+//! Audio and WAV files.
 
-use std::io::{self, BufWriter, Seek, Write};
-use std::{fs::File, path::Path};
+use std::io::{self, Seek, Write};
+use std::{fs, path::Path};
 
 use crate::{Done, ModelError};
 
@@ -10,12 +10,12 @@ use crate::{Done, ModelError};
 pub struct Audio {
     /// The samples, between -1 and 1.
     pub samples: Vec<f32>,
-    /// Samples a second.
+    /// Samples per second.
     pub rate: u32,
 }
 
 impl Audio {
-    /// How long it lasts.
+    /// Its length in seconds.
     pub fn seconds(&self) -> f64 {
         match self.rate {
             0 => 0.0,
@@ -23,24 +23,17 @@ impl Audio {
         }
     }
 
-    /// Writes it as a WAV file of 16 bits. A file that could not be written whole is an error, and is left as it is.
+    /// Writes a 16-bit WAV file. After an error the incomplete file stays.
     pub fn write_wav(&self, path: &Path) -> Done {
-        let refuse = |source| ModelError::Write { path: path.to_owned(), source };
-        let file = File::create(path).map_err(refuse)?;
-        self.write_wav_to(BufWriter::new(file)).map_err(refuse)
-    }
-
-    /// Writes it as WAV of 16 bits.
-    pub fn write_wav_to(&self, mut to: impl Write) -> io::Result<()> {
-        to.write_all(&header(self.rate, u32::try_from(self.samples.len().saturating_mul(2)).ok()))?;
-        self.samples.iter().try_for_each(|sample| to.write_all(&as_16_bits(*sample).to_le_bytes()))?;
-        to.flush()
+        let samples = to_16_bits(&self.samples);
+        let file = [header(self.rate, u32::try_from(samples.len()).ok()), samples].concat();
+        fs::write(path, file).map_err(|source| ModelError::Write { path: path.to_owned(), source })
     }
 }
 
-/// Audio that is written while it is made: WAV of 16 bits to something that cannot be gone back in.
+/// Writes 16-bit WAV while the audio is generated, also to something that cannot seek.
 ///
-/// A header tells lengths before anything is known of them: it has the largest there are, as is usual for pipes.
+/// The header precedes the samples, so it has the largest possible lengths, as is usual for pipes.
 #[derive(Debug)]
 pub struct WavStream<W> {
     to: W,
@@ -57,9 +50,9 @@ impl<W: Write> WavStream<W> {
         Ok(Self { to, rate, bytes: 0 })
     }
 
-    /// Writes samples, and sees to it that whoever reads has them.
+    /// Writes samples and flushes.
     pub fn write(&mut self, samples: &[f32]) -> io::Result<()> {
-        let bytes: Vec<u8> = samples.iter().flat_map(|sample| as_16_bits(*sample).to_le_bytes()).collect();
+        let bytes = to_16_bits(samples);
         self.to.write_all(&bytes)?;
         self.bytes += bytes.len() as u64;
         self.to.flush()
@@ -67,7 +60,7 @@ impl<W: Write> WavStream<W> {
 }
 
 impl<W: Write + Seek> WavStream<W> {
-    /// Puts the true lengths into the header.
+    /// Writes the actual lengths into the header.
     pub fn finish(mut self) -> io::Result<()> {
         self.to.seek(io::SeekFrom::Start(0))?;
         self.to.write_all(&header(self.rate, u32::try_from(self.bytes).ok()))?;
@@ -75,27 +68,21 @@ impl<W: Write + Seek> WavStream<W> {
     }
 }
 
+/// The header of this many bytes of samples.
 fn header(rate: u32, bytes: Option<u32>) -> Vec<u8> {
-    let whole = bytes.and_then(|bytes| bytes.checked_add(HEADER_BYTES - 8)).unwrap_or(u32::MAX);
-    let mut header = Vec::with_capacity(HEADER_BYTES as usize);
-    header.extend_from_slice(b"RIFF");
-    header.extend_from_slice(&whole.to_le_bytes());
-    header.extend_from_slice(b"WAVEfmt ");
-    header.extend_from_slice(&16_u32.to_le_bytes());
-    // Plain numbers, one channel.
-    header.extend_from_slice(&[1, 0, 1, 0]);
-    header.extend_from_slice(&rate.to_le_bytes());
-    header.extend_from_slice(&rate.saturating_mul(2).to_le_bytes());
-    // Two bytes a moment, sixteen bits a sample.
-    header.extend_from_slice(&[2, 0, 16, 0]);
-    header.extend_from_slice(b"data");
-    header.extend_from_slice(&bytes.unwrap_or(u32::MAX).to_le_bytes());
+    let file = bytes.and_then(|bytes| bytes.checked_add(HEADER_BYTES - 8)).unwrap_or(u32::MAX);
+    let (length, bytes_per_second) = (bytes.unwrap_or(u32::MAX), rate.saturating_mul(2));
+    let mut header = [&b"RIFF"[..], &file.to_le_bytes(), b"WAVEfmt ", &16_u32.to_le_bytes()].concat();
+    // PCM, one channel; two bytes per frame, 16 bits per sample.
+    header.extend([1, 0, 1, 0].iter().chain(&rate.to_le_bytes()).chain(&bytes_per_second.to_le_bytes()));
+    header.extend([2, 0, 16, 0].iter().chain(b"data").chain(&length.to_le_bytes()));
     header
 }
 
-/// The nearest number of 16 bits. What is no number is silence.
-fn as_16_bits(sample: f32) -> i16 {
-    (sample * f32::from(i16::MAX)).round() as i16
+/// Samples as 16-bit PCM. NaN is silence.
+fn to_16_bits(samples: &[f32]) -> Vec<u8> {
+    let pcm = samples.iter().map(|sample| (sample * f32::from(i16::MAX)).round() as i16);
+    pcm.flat_map(i16::to_le_bytes).collect()
 }
 
 #[cfg(test)]
@@ -103,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_has_its_samples_in_16_bits() {
+    fn samples_are_written_in_16_bits() {
         let audio = Audio { samples: vec![0.0, 1.0, -1.0, 0.5, 2.0, f32::NAN], rate: 24_000 };
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("it.wav");
@@ -112,29 +99,31 @@ mod tests {
         assert_eq!((reader.spec().sample_rate, reader.spec().channels), (24_000, 1));
         let samples: Vec<i16> = reader.samples().map(Result::unwrap).collect();
         assert_eq!(samples, [0, 32_767, -32_767, 16_384, 32_767, 0]);
-        assert_eq!(std::fs::metadata(&path).unwrap().len(), 44 + 12);
+        assert_eq!(fs::metadata(&path).unwrap().len(), 44 + 12);
     }
 
     #[test]
-    fn what_is_written_chunk_by_chunk_is_the_same_file_once_it_is_whole() {
+    fn a_finished_stream_equals_the_file_written_at_once() {
         let audio = Audio { samples: vec![0.0, 1.0, -1.0, 0.5, 2.0, f32::NAN], rate: 24_000 };
-        let (mut whole, mut streamed) = (io::Cursor::new(Vec::new()), io::Cursor::new(Vec::new()));
-        audio.write_wav_to(&mut whole).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("whole.wav");
+        audio.write_wav(&path).unwrap();
+        let mut streamed = io::Cursor::new(Vec::new());
         let mut stream = WavStream::begin(&mut streamed, audio.rate).unwrap();
         audio.samples.chunks(4).try_for_each(|chunk| stream.write(chunk)).unwrap();
         stream.finish().unwrap();
-        assert_eq!(streamed.into_inner(), whole.into_inner());
+        assert_eq!(streamed.into_inner(), fs::read(&path).unwrap());
     }
 
     #[test]
-    fn a_pipe_has_the_header_of_an_endless_file() {
+    fn a_pipe_gets_the_header_of_an_endless_file() {
         let mut piped = Vec::new();
         WavStream::begin(&mut piped, 24_000).unwrap().write(&[0.5]).unwrap();
         assert_eq!((piped.len(), &piped[4..8], &piped[40..44]), (46, &[255; 4][..], &[255; 4][..]));
     }
 
     #[test]
-    fn a_place_that_cannot_be_written_is_named() {
+    fn a_path_that_cannot_be_written_is_named() {
         let audio = Audio { samples: vec![0.0; 2400], rate: 24_000 };
         assert_eq!(audio.seconds(), 0.1);
         let error = audio.write_wav(Path::new("/nowhere/it.wav")).unwrap_err().to_string();

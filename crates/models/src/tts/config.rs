@@ -1,4 +1,4 @@
-//! What a text-to-speech model is: its two decoders, its codec, and its special token ids.
+//! The configuration of Qwen3-TTS.
 
 use std::path::Path;
 
@@ -6,105 +6,82 @@ use super::{CodecConfig, Language, Speaker};
 use crate::check::{Fault, check_parameters, check_sizes, refused};
 use crate::{Config, Done, Dtype, HasTensors, ModelError, Tokenizer, error::require};
 
-/// Ids at the end of the talker's vocabulary that stand for no code.
+/// Control ids at the end of the talker's vocabulary.
 const CONTROL_IDS: usize = 1024;
 
-/// Codes of a frame at most, far more than any codec has.
 const MOST_GROUPS: usize = 64;
 
-/// What a text-to-speech model is.
+/// The configuration of Qwen3-TTS.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TtsConfig {
-    /// Its name, as results tell it.
+    /// Its name in results.
     pub name: String,
-    /// The decoder that makes a frame a step. Its vocabulary is the codec's: codes, then control ids. Its positions are
-    /// told in three parts (M-RoPE) that are always equal here, which is plain rotation.
+    /// The decoder that generates frames. Its vocabulary is codes, then control ids. The three positions of M-RoPE are
+    /// always equal here, which is plain RoPE.
     pub talker: Config,
-    /// The decoder that makes the other codes of a frame. Its vocabulary is one codebook.
+    /// The code predictor, which generates the other codes of a frame. Its vocabulary is one codebook.
     pub predictor: Config,
-    /// Tokens of text.
+    /// Size of the text vocabulary.
     pub text_vocab: usize,
-    /// Width of the embedding of text, which two linear parts bring to that of the talker.
+    /// Width of the text embedding. Two linear layers project it to the talker's width.
     pub text_width: usize,
-    /// Codes of a frame.
+    /// Codes per frame.
     pub groups: usize,
-    /// What makes audio of codes.
+    /// The codec decoder.
     pub codec: CodecConfig,
-    /// The ids that a prompt is made of.
+    /// Special token ids.
     pub ids: TokenIds,
-    /// The voices that it knows by name.
+    /// Named speakers.
     pub speakers: Vec<Speaker>,
-    /// The languages that it supports, including dialects.
+    /// Supported languages, including dialects.
     pub languages: Vec<Language>,
 }
 
-/// The ids that a prompt is made of.
+/// Special token ids: the first four of the text vocabulary, the others of the talker's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs, reason = "named as in the published configuration")]
 pub struct TokenIds {
-    /// Of text: nothing is said.
     pub text_pad: u32,
-    /// Of text: it begins.
     pub text_bos: u32,
-    /// Of text: it has ended.
     pub text_eos: u32,
-    /// Of text: the role begins, the role, and the line end behind it, where there is no tokenizer to ask.
+    /// Start of the role, the role, and a newline, for a model without a tokenizer.
     pub role: [u32; 3],
-    /// Of codes: nothing is said.
     pub pad: u32,
-    /// Of codes: they begin.
     pub bos: u32,
-    /// Of codes: they have ended.
     pub eos: u32,
-    /// Of codes: the language follows.
     pub think: u32,
-    /// Of codes: no language follows.
     pub nothink: u32,
-    /// Of codes: what is thought begins.
     pub think_bos: u32,
-    /// Of codes: what is thought has ended.
     pub think_eos: u32,
 }
 
-impl TokenIds {
-    fn text(&self) -> [u32; 6] {
-        let [a, b, c] = self.role;
-        [self.text_pad, self.text_bos, self.text_eos, a, b, c]
-    }
-
-    fn codes(&self) -> [u32; 7] {
-        [self.pad, self.bos, self.eos, self.think, self.nothink, self.think_bos, self.think_eos]
-    }
-}
-
-/// A decoder inside the model, whose tensors have other names than those of a decoder alone.
+/// A decoder of the model. Its tensors have a prefix in the checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Part {
-    /// The talker.
+pub(crate) enum Part {
     Talker,
-    /// The code predictor: layers and norm. It has an embedding and a head for every group.
+    /// Layers and norm; embeddings and heads are per group.
     Predictor,
-    /// The transformer of the codec decoder: layers and norm.
+    /// The transformer of the codec: layers and norm.
     Codec,
 }
 
 impl TtsConfig {
-    /// The first id of the talker's vocabulary that stands for no code: these are never chosen, but for the end.
-    pub fn first_control(&self) -> usize {
+    /// The first control id. Of these, only the end of speech is ever sampled.
+    pub(crate) fn first_control(&self) -> usize {
         self.talker.vocab.saturating_sub(CONTROL_IDS)
     }
 
-    /// Whether the predictor is of another width than the talker, so that a linear part stands between them.
-    pub fn has_bridge(&self) -> bool {
+    /// Whether a linear layer projects from the talker's width to the predictor's.
+    pub(crate) fn has_bridge(&self) -> bool {
         self.predictor.hidden != self.talker.hidden
     }
 
-    /// Codes of a frame that the predictor chooses.
-    pub fn predicted(&self) -> usize {
+    /// Codes per frame that the predictor generates.
+    pub(crate) fn predicted(&self) -> usize {
         self.groups.saturating_sub(1)
     }
 
-    /// The configuration of one of its decoders.
-    pub fn part(&self, part: Part) -> &Config {
+    pub(crate) fn part(&self, part: Part) -> &Config {
         match part {
             Part::Talker => &self.talker,
             Part::Predictor => &self.predictor,
@@ -112,16 +89,13 @@ impl TtsConfig {
         }
     }
 
-    /// What turns text into its tokens: the tokenizer of a folder, else bytes.
+    /// The tokenizer of a folder, or one over bytes.
     pub fn tokenizer(&self, folder: Option<&Path>) -> Result<Tokenizer, ModelError> {
         let text = Config { name: self.name.clone(), vocab: self.text_vocab, ..self.talker.clone() };
-        match folder {
-            Some(folder) => Tokenizer::open(folder, &text),
-            None => Tokenizer::bytes(&text),
-        }
+        folder.map_or_else(|| Tokenizer::bytes(&text), |folder| Tokenizer::open(folder, &text))
     }
 
-    /// Refuses what makes no model, and says what is wrong.
+    /// Refuses an invalid configuration.
     pub fn check(&self) -> Done {
         [Part::Talker, Part::Predictor, Part::Codec].into_iter().try_for_each(|part| self.part(part).check())?;
         let fault = self.check_sizes().and_then(|()| self.codec.check()).and_then(|()| self.check_ids());
@@ -131,34 +105,35 @@ impl TtsConfig {
     fn check_sizes(&self) -> Fault {
         check_sizes("", [("text_vocab", self.text_vocab), ("text_width", self.text_width)])?;
         let (groups, vocab, book) = (self.groups, self.talker.vocab, self.codec.codebook);
-        require!((2..=MOST_GROUPS).contains(&groups), "`groups` is {groups}, and it is 2 to {MOST_GROUPS}");
-        let taken = self.codec.groups;
-        require!(groups == taken, "it makes {groups} codes a frame, and its codec takes {taken}");
-        let made = self.predictor.vocab;
-        require!(made == book, "it makes codes below {made}, and its codec takes those below {book}");
+        require!((2..=MOST_GROUPS).contains(&groups), "`groups` is {groups}, expected 2 to {MOST_GROUPS}");
+        let expected = self.codec.groups;
+        require!(groups == expected, "frames have {groups} codes, but the codec expects {expected}");
+        let codes = self.predictor.vocab;
+        require!(codes == book, "the code predictor has {codes} codes, but the codebooks have {book}");
         require!(
             (1..=book).contains(&self.first_control()),
-            "`vocab` {vocab} of the talker is not {CONTROL_IDS} more than 1 to {book} codes"
+            "`vocab` of the talker is {vocab}, expected {CONTROL_IDS} plus 1 to {book} codes"
         );
         Ok(())
     }
 
     fn check_ids(&self) -> Fault {
-        let beyond = |ids: &[u32], capacity: usize| ids.iter().copied().find(|id| *id as usize >= capacity);
-        if let Some(id) = beyond(&self.ids.text(), self.text_vocab) {
-            return Err(format!("id {id} of text is beyond its {} tokens", self.text_vocab));
-        }
+        let TokenIds { text_pad, text_bos, text_eos, role, pad, bos, eos, think, nothink, think_bos, think_eos } =
+            self.ids;
+        let largest_text = [text_pad, text_bos, text_eos].into_iter().chain(role).max().unwrap_or_default();
+        let (text_vocab, vocab) = (self.text_vocab, self.talker.vocab);
+        require!(
+            (largest_text as usize) < text_vocab,
+            "text id {largest_text} is outside its vocabulary of {text_vocab}"
+        );
         let named = self.speakers.iter().map(|speaker| speaker.id).chain(self.languages.iter().map(|one| one.id));
-        let all: Vec<u32> = self.ids.codes().into_iter().chain(named).collect();
-        match beyond(&all, self.talker.vocab) {
-            Some(id) => Err(format!("id {id} is beyond the {} of the talker", self.talker.vocab)),
-            None => Ok(()),
-        }
+        let special = [pad, bos, eos, think, nothink, think_bos, think_eos];
+        let largest = special.into_iter().chain(named).max().unwrap_or_default();
+        require!((largest as usize) < vocab, "id {largest} is outside the talker's vocabulary of {vocab}");
+        Ok(())
     }
-}
 
-impl TtsConfig {
-    /// Bytes that the caches need for this many positions of the talker, and for a frame of the predictor.
+    /// Bytes of the KV caches: this many positions of the talker, and a frame of the predictor.
     pub fn cache_bytes(&self, capacity: usize, dtype: Dtype) -> u64 {
         let talker = self.talker.kv_bytes_per_token(dtype).saturating_mul(capacity as u64);
         talker.saturating_add(self.predictor.kv_bytes_per_token(dtype).saturating_mul(self.groups as u64))
@@ -179,16 +154,16 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_model_is_named() {
-        assert_eq!(refused(|config| config.groups = 1), "`tiny`: `groups` is 1, and it is 2 to 64");
+    fn an_invalid_configuration_is_refused_by_field() {
+        assert_eq!(refused(|config| config.groups = 1), "`tiny`: `groups` is 1, expected 2 to 64");
         let fewer = refused(|config| config.groups = 3);
-        assert_eq!(fewer, "`tiny`: it makes 3 codes a frame, and its codec takes 16");
+        assert_eq!(fewer, "`tiny`: frames have 3 codes, but the codec expects 16");
         let beyond = refused(|config| config.ids.eos = 9999);
-        assert_eq!(beyond, "`tiny`: id 9999 is beyond the 1152 of the talker");
-        assert!(refused(|config| config.ids.text_pad = 512).contains("id 512 of text is beyond its 512 tokens"));
+        assert_eq!(beyond, "`tiny`: id 9999 is outside the talker's vocabulary of 1152");
+        assert!(refused(|config| config.ids.text_pad = 512).contains("text id 512 is outside its vocabulary of 512"));
         assert!(refused(|config| config.text_width = 0).contains("`text_width` is 0"));
-        assert!(refused(|config| config.predictor.vocab = 64).contains("codes below 64, and its codec takes"));
-        assert!(refused(|config| config.talker.vocab = 1000).contains("`vocab` 1000 of the talker"));
+        assert!(refused(|config| config.predictor.vocab = 64).contains("64 codes, but the codebooks have 128"));
+        assert!(refused(|config| config.talker.vocab = 1000).contains("`vocab` of the talker is 1000"));
         assert!(refused(|config| config.codec.rates = vec![]).contains("`rates`"));
     }
 
@@ -225,14 +200,14 @@ mod tests {
     const CODEC: u64 = 114_060_993;
 
     #[test]
-    fn caches_are_those_of_two_decoders() {
+    fn cache_bytes_count_both_decoders() {
         let config = TtsConfig::from_preset("0.6b").unwrap();
         assert_eq!(config.cache_bytes(1000, Dtype::Bf16), 1000 * 114_688 + 16 * 2 * 5 * 8 * 128 * 2);
     }
 
     proptest! {
         #[test]
-        fn any_sizes_are_taken_or_refused_without_a_panic(
+        fn any_sizes_are_accepted_or_refused_without_a_panic(
             sizes in proptest::array::uniform8(prop_oneof![0_usize..100, Just(usize::MAX), Just(i32::MAX as usize)]),
         ) {
             let [hidden, text_width, code_width, latent, channels, codebook, rate, window] = sizes;

@@ -1,25 +1,25 @@
-//! Text-to-speech models by the two `config.json` of a published folder.
+//! Qwen3-TTS configurations from the two `config.json` files of a published folder.
 
 use std::path::Path;
 
 use super::{CodecConfig, Language, Speaker, TokenIds, TtsConfig, weights::CODEC_FOLDER};
 use crate::config_json::{Fields, read_fields};
 use crate::folder::{folder_name, read_config};
-use crate::{Config, Family, ModelError};
+use crate::{Config, Family, ModelError, error::require};
 
 const MODEL_TYPE: &str = "qwen3_tts";
 
 const CODEC_TYPE: &str = "qwen3_tts_tokenizer_12hz";
 
-/// What the official class adds under the root of the codec's norms where a file says nothing.
+/// The default epsilon of the codec's norms.
 const CODEC_EPS: f64 = 1e-5;
 
-/// Ids of text that no file tells: those of Qwen's tokenizer.
+/// Text ids of Qwen's tokenizer that are in no file.
 const ASSISTANT: u32 = 77_091;
 const LINE_END: u32 = 198;
 
 impl TtsConfig {
-    /// The model of a folder with a `config.json` and a `speech_tokenizer/config.json`, by the name of the folder.
+    /// The model of a folder with `config.json` and `speech_tokenizer/config.json`, named after the folder.
     pub fn from_folder(folder: &Path) -> Result<Self, ModelError> {
         let (talker, codec) = (read_config(folder)?, read_config(&folder.join(CODEC_FOLDER))?);
         Self::from_json(&talker, &codec, &folder_name(folder))
@@ -44,9 +44,8 @@ fn tts_config(fields: &Fields<'_>, codec: CodecConfig, name: &str) -> Result<Tts
         Ok(Config { tied: false, dtype, ..config })
     };
     let (groups, own) = (talker.needed("num_code_groups")?, predictor.needed("num_code_groups")?);
-    if groups != own {
-        return Err(format!("the talker makes {groups} codes a frame, and its predictor {own}"));
-    }
+    require!(groups == own, "the talker has {groups} codes per frame, but the code predictor {own}");
+    let languages = named_ids(&talker, "codec_language_id")?;
     Ok(TtsConfig {
         name: name.to_owned(),
         talker: decoder(&talker, "talker")?,
@@ -57,10 +56,7 @@ fn tts_config(fields: &Fields<'_>, codec: CodecConfig, name: &str) -> Result<Tts
         codec: CodecConfig { transformer: Config { dtype, ..codec.transformer }, ..codec },
         ids: ids(fields, &talker)?,
         speakers: speakers(&talker)?,
-        languages: named_ids(&talker, "codec_language_id")?
-            .into_iter()
-            .map(|(name, id)| Language { name, id })
-            .collect(),
+        languages: languages.into_iter().map(|(name, id)| Language { name, id }).collect(),
     })
 }
 
@@ -80,7 +76,7 @@ fn ids(fields: &Fields<'_>, talker: &Fields<'_>) -> Result<TokenIds, String> {
     })
 }
 
-/// What stands before a text where there is no tokenizer: the ids of Qwen's, or bytes in a vocabulary that has not got them.
+/// The role before a text without a tokenizer: the ids of Qwen's tokenizer, or bytes in a smaller vocabulary.
 fn role(start: u32, text_vocab: usize) -> [u32; 3] {
     match (ASSISTANT as usize) < text_vocab {
         true => [start, ASSISTANT, LINE_END],
@@ -95,7 +91,7 @@ fn named_ids(fields: &Fields<'_>, field: &str) -> Result<Vec<(String, u32)>, Str
 
 fn speakers(talker: &Fields<'_>) -> Result<Vec<Speaker>, String> {
     let dialects = talker.object("spk_is_dialect")?;
-    // What is no text is `false`: the speaker has none.
+    // It is `false` for a speaker without a dialect.
     let dialect = |name: &str| {
         let (_, dialect) = dialects?.iter().find(|(known, _)| known.to_lowercase() == name)?;
         dialect.as_str().map(str::to_lowercase)
@@ -127,32 +123,9 @@ fn codec_config(fields: &Fields<'_>) -> Result<CodecConfig, String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::presets::{CODEC, TALKER};
     use super::*;
-
-    const TALKER: &str = r#"{"model_type": "qwen3_tts", "torch_dtype": "bfloat16", "im_start_token_id": 151644,
-        "tts_pad_token_id": 151671, "tts_bos_token_id": 151672, "tts_eos_token_id": 151673, "talker_config": {
-        "model_type": "qwen3_tts_talker", "vocab_size": 3072, "hidden_size": 1024, "intermediate_size": 3072,
-        "num_hidden_layers": 28, "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128,
-        "hidden_act": "silu", "max_position_embeddings": 32768, "rms_norm_eps": 1e-06, "rope_theta": 1000000,
-        "rope_scaling": {"interleaved": true, "mrope_section": [24, 20, 20], "rope_type": "default"},
-        "text_vocab_size": 151936, "text_hidden_size": 2048, "num_code_groups": 16, "codec_pad_id": 2148,
-        "codec_bos_id": 2149, "codec_eos_token_id": 2150, "codec_think_id": 2154, "codec_nothink_id": 2155,
-        "codec_think_bos_id": 2156, "codec_think_eos_id": 2157, "spk_id": {"serena": 3066, "vivian": 3065,
-        "uncle_fu": 3010, "ryan": 3061, "aiden": 2861, "ono_anna": 2873, "sohee": 2864, "Eric": 2875, "dylan": 2878},
-        "spk_is_dialect": {"ryan": false, "eric": "sichuan_dialect", "dylan": "beijing_dialect"},
-        "codec_language_id": {"chinese": 2055, "english": 2050, "german": 2053, "italian": 2070, "portuguese": 2071,
-        "spanish": 2054, "japanese": 2058, "korean": 2064, "french": 2061, "russian": 2069, "beijing_dialect": 2074,
-        "sichuan_dialect": 2062}, "code_predictor_config": {"vocab_size": 2048, "hidden_size": 1024,
-        "intermediate_size": 3072, "num_hidden_layers": 5, "num_attention_heads": 16, "num_key_value_heads": 8,
-        "head_dim": 128, "max_position_embeddings": 65536, "rms_norm_eps": 1e-06, "rope_theta": 1000000,
-        "use_sliding_window": false, "num_code_groups": 16}}}"#;
-
-    const CODEC: &str = r#"{"model_type": "qwen3_tts_tokenizer_12hz", "output_sample_rate": 24000, "decoder_config": {
-        "codebook_size": 2048, "codebook_dim": 512, "hidden_size": 512, "latent_dim": 1024, "head_dim": 64,
-        "max_position_embeddings": 8000, "rope_theta": 10000, "num_attention_heads": 16, "num_key_value_heads": 16,
-        "attention_bias": false, "sliding_window": 72, "intermediate_size": 1024, "hidden_act": "silu",
-        "rms_norm_eps": 1e-05, "num_hidden_layers": 8, "num_quantizers": 16, "upsample_rates": [8, 5, 4, 3],
-        "upsampling_ratios": [2, 2], "decoder_dim": 1536}}"#;
+    use crate::{Rope, presets::base};
 
     fn refused(change: &str, to: &str) -> String {
         assert!(TALKER.contains(change) || CODEC.contains(change), "{change}");
@@ -161,15 +134,36 @@ mod tests {
     }
 
     #[test]
-    fn the_published_files_give_the_preset() {
-        let mut preset = TtsConfig::from_preset("0.6b").unwrap();
-        let read = TtsConfig::from_json(TALKER, CODEC, &preset.name).unwrap();
-        preset.codec.transformer.dtype = crate::Dtype::Bf16;
-        assert_eq!(read, preset);
+    fn the_published_files_are_read() {
+        let read = TtsConfig::from_json(TALKER, CODEC, "it").unwrap();
+        let decoder = |name, sizes, vocab, context| Config { vocab, context, tied: false, ..base(name, sizes) };
+        assert_eq!(read.talker, decoder("talker", [1024, 28, 16, 8, 128, 3072], 3072, 32_768));
+        assert_eq!(read.predictor, decoder("code_predictor", [1024, 5, 16, 8, 128, 3072], 2048, 65_536));
+        let transformer = decoder("codec", [512, 8, 16, 16, 64, 1024], 2048, 8000);
+        let rope = Rope { theta: 1e4, ..transformer.rope };
+        let codec = CodecConfig {
+            groups: 16,
+            codebook: 2048,
+            code_width: 512,
+            latent: 1024,
+            transformer: Config { rope, norm_eps: 1e-5, qk_norm: false, ..transformer },
+            window: 72,
+            ratios: vec![2, 2],
+            rates: vec![8, 5, 4, 3],
+            channels: 1536,
+            sample_rate: 24_000,
+        };
+        assert_eq!(read.codec, codec);
+        assert_eq!((read.text_vocab, read.text_width, read.groups), (151_936, 2048, 16));
+        let TokenIds { text_pad, text_bos, text_eos, role, .. } = read.ids;
+        assert_eq!(([text_pad, text_bos, text_eos], role), ([151_671, 151_672, 151_673], [151_644, 77_091, 198]));
+        assert_eq!((read.speakers.len(), read.languages.len()), (9, 12));
+        let eric = Speaker { name: "eric".to_owned(), id: 2875, dialect: Some("sichuan_dialect".to_owned()) };
+        assert_eq!(read.speaker("Eric").unwrap(), &eric);
     }
 
     #[test]
-    fn what_is_wrong_is_named_by_its_file_and_field() {
+    fn errors_name_the_file_and_the_field() {
         assert_eq!(
             refused(r#""model_type": "qwen3_tts","#, r#""model_type": "qwen3","#),
             "config.json of `it`: `model_type` is `qwen3`, expected `qwen3_tts`"
@@ -183,7 +177,7 @@ mod tests {
         );
         assert!(refused(r#""codec_bos_id": 2149,"#, "").ends_with("`codec_bos_id` is missing"));
         assert!(refused(r#""talker_config""#, r#""talker""#).ends_with("`talker_config` is missing"));
-        assert!(refused(r#""num_quantizers": 16"#, r#""num_quantizers": 8"#).contains("its codec takes 8"));
+        assert!(refused(r#""num_quantizers": 16"#, r#""num_quantizers": 8"#).contains("the codec expects 8"));
         assert!(
             refused(r#""attention_bias": false"#, r#""attention_bias": true"#).contains("`attention_bias` is true")
         );

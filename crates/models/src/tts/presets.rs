@@ -1,27 +1,33 @@
-//! The models that are known by name.
+//! Built-in models, by name. Each is the `config.json` that was published with it.
 
-use super::voices::{published_languages, published_speakers};
-use super::{CodecConfig, Speaker, TokenIds, TtsConfig};
-use crate::{Config, Dtype, ModelError, presets};
+use super::{TokenIds, TtsConfig};
+use crate::{Config, ModelError, presets};
 
-const PUBLISHED_CODES: u32 = 2048;
+pub(super) const TALKER: &str = include_str!("presets/0.6b.json");
+pub(super) const CODEC: &str = include_str!("presets/codec.json");
 
-const TINY_CODES: u32 = 128;
+/// A model to try things with: all parts of the others, a frame in milliseconds on two cores. Text tokens are bytes.
+const TINY: [&str; 2] = [include_str!("presets/tiny.json"), include_str!("presets/tiny_codec.json")];
 
 impl TtsConfig {
     /// The model of this name: `0.6b`, `1.7b` or `tiny`, case-insensitive, with or without `Qwen3-TTS-` before it.
     pub fn from_preset(name: &str) -> Result<Self, ModelError> {
-        presets::by_name((name, "text-to-speech model"), Self::presets(), |config| &config.name, plain)
+        presets::by_name((name, "text-to-speech model"), built_in()?, |config| &config.name, plain)
     }
 
-    /// Every model that is known by name, small ones first.
+    /// All built-in models, small ones first.
     pub fn presets() -> Vec<Self> {
-        vec![
-            tiny(),
-            published("Qwen3-TTS-0.6B", [1024, 28, 16, 8, 128, 3072]),
-            published("Qwen3-TTS-1.7B", [2048, 28, 16, 8, 128, 6144]),
-        ]
+        built_in().unwrap_or_default()
     }
+}
+
+fn built_in() -> Result<Vec<TtsConfig>, ModelError> {
+    let tiny = TtsConfig::from_json(TINY[0], TINY[1], "tiny")?;
+    let small = TtsConfig::from_json(TALKER, CODEC, "Qwen3-TTS-0.6B")?;
+    let talker = Config { hidden: 2048, ffn: 6144, ..small.talker.clone() };
+    let large = TtsConfig { name: "Qwen3-TTS-1.7B".to_owned(), talker, ..small.clone() };
+    let role = [256, 257, u32::from(b'\n')];
+    Ok(vec![TtsConfig { ids: TokenIds { role, ..tiny.ids }, ..tiny }, small, large])
 }
 
 fn plain(name: &str) -> String {
@@ -32,89 +38,6 @@ fn plain(name: &str) -> String {
     }
     let without = ["-customvoice", "-base", "-voicedesign"].into_iter().find_map(|variant| rest.strip_suffix(variant));
     without.unwrap_or(rest).to_owned()
-}
-
-fn decoder(name: &str, sizes: [usize; 6], vocab: usize, context: usize) -> Config {
-    Config { vocab, context, tied: false, ..presets::base(name, sizes) }
-}
-
-/// The transformer of a codec: no norm by head, short wavelengths.
-fn codec_transformer(sizes: [usize; 6], codebook: usize) -> Config {
-    let base = decoder("codec", sizes, codebook, 8000);
-    let rope = crate::Rope { theta: 1e4, ..base.rope };
-    Config { rope, norm_eps: 1e-5, qk_norm: false, ..base }
-}
-
-fn published(name: &str, talker: [usize; 6]) -> TtsConfig {
-    let codes = PUBLISHED_CODES as usize;
-    TtsConfig {
-        name: name.to_owned(),
-        talker: decoder("talker", talker, codes + 1024, 32_768),
-        predictor: decoder("code_predictor", [1024, 5, 16, 8, 128, 3072], codes, 65_536),
-        text_vocab: 151_936,
-        text_width: 2048,
-        groups: 16,
-        codec: CodecConfig {
-            groups: 16,
-            codebook: codes,
-            code_width: 512,
-            latent: 1024,
-            transformer: codec_transformer([512, 8, 16, 16, 64, 1024], codes),
-            window: 72,
-            ratios: vec![2, 2],
-            rates: vec![8, 5, 4, 3],
-            channels: 1536,
-            sample_rate: 24_000,
-        },
-        ids: ids([151_671, 151_672, 151_673], [151_644, 77_091, 198], PUBLISHED_CODES),
-        speakers: published_speakers(),
-        languages: published_languages(),
-    }
-}
-
-fn ids([text_pad, text_bos, text_eos]: [u32; 3], role: [u32; 3], codes: u32) -> TokenIds {
-    TokenIds {
-        text_pad,
-        text_bos,
-        text_eos,
-        role,
-        pad: codes + 100,
-        bos: codes + 101,
-        eos: codes + 102,
-        think: codes + 106,
-        nothink: codes + 107,
-        think_bos: codes + 108,
-        think_eos: codes + 109,
-    }
-}
-
-/// A model of no use but to try things: every part of the others, milliseconds a frame on two cores. Tokens of text are
-/// bytes, and the special tokens.
-fn tiny() -> TtsConfig {
-    let small = |config: Config| Config { dtype: Dtype::F32, ..config };
-    let codes = TINY_CODES as usize;
-    let mut config = published("tiny", [64, 2, 4, 2, 16, 192]);
-    let moved = |id: u32| id - PUBLISHED_CODES + TINY_CODES;
-    let speakers = config.speakers.into_iter().map(|speaker| Speaker { id: moved(speaker.id), ..speaker });
-    config.languages.iter_mut().for_each(|language| language.id = moved(language.id));
-    TtsConfig {
-        talker: small(decoder("talker", [64, 2, 4, 2, 16, 192], codes + 1024, 4096)),
-        predictor: small(decoder("code_predictor", [32, 2, 2, 1, 16, 96], codes, 4096)),
-        text_vocab: 512,
-        text_width: 48,
-        codec: CodecConfig {
-            codebook: codes,
-            code_width: 32,
-            latent: 48,
-            transformer: small(codec_transformer([32, 2, 4, 4, 16, 64], codes)),
-            window: 8,
-            channels: 64,
-            ..config.codec
-        },
-        ids: ids([258, 259, 260], [256, 257, 10], TINY_CODES),
-        speakers: speakers.collect(),
-        ..config
-    }
 }
 
 #[cfg(test)]

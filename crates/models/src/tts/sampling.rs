@@ -1,8 +1,8 @@
-//! How codes are chosen from logits, in the order of `transformers`: what came before is made less likely, what stands for
-//! no code is left out, then temperature, the `top_k` likeliest, the likeliest that make up `top_p`, and a draw.
+//! Sampling codes from logits, in the order `transformers` applies it: repetition penalty, suppressed ids, temperature,
+//! top-k, top-p, and a draw.
 //!
-//! Weights are whole numbers, so that their sums are the same in whatever order they are added: a device draws what this
-//! file draws from the same logits, if its power of e is this one's, operation by operation and without fusing any.
+//! Weights are integers, so their sums do not depend on the order of additions. A device whose `exp` rounds like ours
+//! samples the same codes.
 
 use std::cmp::Ordering;
 
@@ -10,47 +10,23 @@ use super::{Choice, TtsConfig};
 use crate::cpu::vectors::{exp, index_of_largest};
 use crate::synthetic::mix;
 
-/// The weight of the likeliest: 2^30.
+/// The weight of the most likely id: 2^30.
 const LIKELIEST: f32 = (1 << 30) as f32;
 
-/// Which ids of the talker's vocabulary are never chosen: made once, and kept where codes are chosen.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Suppressed {
-    mask: Vec<bool>,
-    end: usize,
+/// The ids that the talker never samples: all control ids but the end.
+pub(crate) fn suppressed(config: &TtsConfig) -> impl Iterator<Item = u32> {
+    let end = config.ids.eos;
+    (config.first_control() as u32..config.talker.vocab as u32).filter(move |id| *id != end)
 }
 
-impl Suppressed {
-    /// Those of a model: every control id but the end.
-    pub fn of(config: &TtsConfig) -> Self {
-        let end = config.ids.eos as usize;
-        let first = config.first_control();
-        Self { mask: (0..config.talker.vocab).map(|id| id >= first && id != end).collect(), end }
-    }
-
-    /// Whether each id is never chosen.
-    pub fn mask(&self) -> &[bool] {
-        &self.mask
-    }
-
-    /// Makes what is never chosen impossible, and the end too where it cannot come yet.
-    pub fn apply(&self, scores: &mut [f32], may_end: bool) {
-        let never = scores.iter_mut().zip(&self.mask).filter(|(_, is_never)| **is_never);
-        never.for_each(|(score, _)| *score = f32::NEG_INFINITY);
-        if let Some(score) = scores.get_mut(self.end).filter(|_| !may_end) {
-            *score = f32::NEG_INFINITY;
-        }
-    }
-}
-
-/// Makes what was chosen before less likely: a score is divided by the penalty, or multiplied if it is below 0.
-pub fn penalise(scores: &mut [f32], chosen: &[bool], penalty: f32) {
-    for (score, _) in scores.iter_mut().zip(chosen).filter(|(_, is_chosen)| **is_chosen) {
+/// Applies the repetition penalty: divides the scores of ids that were sampled before, or multiplies negative ones.
+pub fn penalise(scores: &mut [f32], sampled: &[bool], penalty: f32) {
+    for (score, _) in scores.iter_mut().zip(sampled).filter(|(_, is_sampled)| **is_sampled) {
         *score = if *score < 0.0 { *score * penalty } else { *score / penalty };
     }
 }
 
-/// Samples an id by scores, which are changed on the way. What is left out already is minus infinity.
+/// Samples an id from scores, which it changes. Minus infinity excludes an id.
 pub fn sample(scores: &mut [f32], choice: Choice, bits: u32) -> u32 {
     let mut weights = weigh(scores, choice);
     if let Choice::Drawn { top_p, .. } = choice {
@@ -59,7 +35,7 @@ pub fn sample(scores: &mut [f32], choice: Choice, bits: u32) -> u32 {
     pick(scores, &weights, bits)
 }
 
-/// Applies temperature and top-k to scores, and weighs what is left; there are no weights if the most likely is taken.
+/// Applies temperature and top-k, and returns the weights; none if the choice is greedy.
 pub(crate) fn weigh(scores: &mut [f32], choice: Choice) -> Vec<u32> {
     let Choice::Drawn { temperature, top_k, .. } = choice else { return Vec::new() };
     scores.iter_mut().for_each(|score| *score /= temperature);
@@ -71,32 +47,28 @@ pub(crate) fn pick(scores: &[f32], weights: &[u32], bits: u32) -> u32 {
     draw(weights, bits).unwrap_or_else(|| index_of_largest(scores)) as u32
 }
 
-/// Makes everything that is less likely than the k-th impossible. What is as likely as it stays.
+/// Sets all scores below the k-th largest to minus infinity.
 pub fn keep_top_k(scores: &mut [f32], k: usize) {
     if k == 0 || k >= scores.len() {
         return;
     }
     let mut ordered = scores.to_vec();
-    let (_, least, _) = ordered.select_nth_unstable_by(k - 1, |a, b| descending(*a, *b));
-    let least = *least;
+    let least = *ordered.select_nth_unstable_by(k - 1, |a, b| descending(*a, *b)).1;
     scores.iter_mut().filter(|score| **score < least).for_each(|score| *score = f32::NEG_INFINITY);
 }
 
-/// The weight of every score: 2^30 times the power of e of how far it is below the largest, rounded to a whole number.
+/// Softmax weights, unnormalised: 2^30 times `exp(score - max)`, rounded. NaN gives 0.
 pub fn weights_of(scores: &[f32]) -> Vec<u32> {
     let top = scores.iter().copied().filter(|score| !score.is_nan()).fold(f32::NEG_INFINITY, f32::max);
-    // Numbers that are none become 0.
     scores.iter().map(|score| (exp(score - top) * LIKELIEST).round_ties_even() as u32).collect()
 }
 
-/// Takes the weight of everything whose likelier ones make up `top_p` of all weights already. What is equally likely stays
-/// or goes together.
+/// Zeroes the weights of ids once more likely ones reach `top_p` of the total. Ties are kept or dropped together.
 pub fn keep_top_p(scores: &[f32], weights: &mut [u32], top_p: f64) {
     if top_p >= 1.0 {
         return;
     }
-    let total: u64 = weights.iter().map(|weight| u64::from(*weight)).sum();
-    let enough = (top_p * total as f64).ceil() as u64;
+    let enough = (top_p * total(weights) as f64).ceil() as u64;
     let mut order: Vec<usize> = (0..scores.len()).filter(|at| weights[*at] > 0).collect();
     order.sort_unstable_by(|a, b| descending(scores[*a], scores[*b]));
     let mut above = 0_u64;
@@ -109,11 +81,9 @@ pub fn keep_top_p(scores: &[f32], weights: &mut [u32], top_p: f64) {
     }
 }
 
-/// The index that 32 random bits choose: the first at which the sum of the weights so far, in order of indices, is more
-/// than `bits * total / 2^32`, rounded down. None if there is no weight.
+/// Draws an index: the first whose cumulative weight exceeds `bits * total / 2^32`, rounded down. None without weights.
 pub fn draw(weights: &[u32], bits: u32) -> Option<usize> {
-    let total: u64 = weights.iter().map(|weight| u64::from(*weight)).sum();
-    let place = ((u128::from(bits) * u128::from(total)) >> 32) as u64;
+    let place = ((u128::from(bits) * u128::from(total(weights))) >> 32) as u64;
     let mut sum = 0_u64;
     weights.iter().position(|weight| {
         sum += u64::from(*weight);
@@ -121,19 +91,21 @@ pub fn draw(weights: &[u32], bits: u32) -> Option<usize> {
     })
 }
 
-/// Larger ones first, and what is no number last.
+fn total(weights: &[u32]) -> u64 {
+    weights.iter().map(|weight| u64::from(*weight)).sum()
+}
+
+/// Largest first, NaN last.
 fn descending(a: f32, b: f32) -> Ordering {
     b.partial_cmp(&a).unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()))
 }
 
-/// What is added before each mixing, so that zeros become other numbers: 2^32 over the golden ratio.
+/// Added before each mixing step, so that zeros do not stay zeros: 2^32 over the golden ratio.
 const STEP: u32 = 0x9e37_79b9;
 
-/// The 32 random bits that choose one code: `group` 0 is the semantic one, chosen by the talker. `frame` is the frame that
-/// the code belongs to.
+/// The 32 random bits of one code. `group` 0 is the semantic code, sampled from the talker's logits.
 ///
-/// With `m(h, x) = mix((h ^ x) + STEP)` and 32-bit numbers throughout it is
-/// `m(m(m(m(0, low half of the seed), high half), frame), group)`.
+/// With `m(h, x) = mix((h ^ x) + STEP)` in 32 bits: `m(m(m(m(0, low half of the seed), high half), frame), group)`.
 pub fn random_bits(seed: u64, frame: u32, group: u32) -> u32 {
     let places = [seed as u32, (seed >> 32) as u32, frame, group];
     places.into_iter().fold(0, |hash, place| mix((hash ^ place).wrapping_add(STEP)))
@@ -148,27 +120,22 @@ mod tests {
     const NEVER: f32 = f32::NEG_INFINITY;
 
     #[test]
-    fn what_was_chosen_becomes_less_likely_on_both_sides_of_zero() {
+    fn the_penalty_lowers_scores_on_both_sides_of_zero() {
         let mut scores = [2.0, -2.0, 2.0, 0.0];
         penalise(&mut scores, &[true, true, false, true], 2.0);
         assert_eq!(scores, [1.0, -4.0, 2.0, 0.0]);
     }
 
     #[test]
-    fn control_ids_are_never_chosen_and_the_end_only_when_it_may() {
+    fn all_control_ids_but_the_end_are_suppressed() {
         let config = TtsConfig::from_preset("0.6b").unwrap();
-        let suppressed = Suppressed::of(&config);
-        assert_eq!(suppressed.mask().iter().filter(|never| **never).count(), 1023);
-        for (may_end, left) in [(true, 2049), (false, 2048)] {
-            let mut scores = vec![0.0; 3072];
-            suppressed.apply(&mut scores, may_end);
-            assert_eq!(scores.iter().filter(|score| **score == 0.0).count(), left);
-            assert_eq!(scores[2150] == 0.0, may_end);
-        }
+        let ids: Vec<u32> = suppressed(&config).collect();
+        assert_eq!((ids.len(), ids[0], ids[1022]), (1023, 2048, 3071));
+        assert!(!ids.contains(&2150));
     }
 
     #[test]
-    fn as_likely_as_the_last_of_the_likeliest_stays() {
+    fn ties_with_the_last_of_the_top_k_are_kept() {
         let mut scores = [1.0, 3.0, 2.0, 3.0, 2.0];
         keep_top_k(&mut scores, 3);
         assert_eq!(scores, [NEVER, 3.0, 2.0, 3.0, 2.0]);
@@ -179,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn the_likeliest_that_make_up_enough_stay() {
+    fn top_p_keeps_the_most_likely_ids() {
         // Weights of one half, one quarter, and two eighths.
         let scores: Vec<f32> = [0.5_f32, 0.25, 0.125, 0.125].iter().map(|share| share.ln()).collect();
         let kept = |top_p: f64| {
@@ -191,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_draw_goes_through_weights_in_order() {
+    fn a_draw_walks_the_weights_in_order() {
         let weights = [0, 1 << 30, 0, 3 << 29, 1 << 29];
         let drawn = |bits: u32| draw(&weights, bits).unwrap();
         assert_eq!([0, 0x5555_5555, 0x5555_5556, 0xd555_5555, 0xd555_5556, u32::MAX].map(drawn), [1, 1, 3, 3, 4, 4]);
@@ -199,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_are_none_are_not_chosen() {
+    fn nans_are_never_sampled() {
         let choice = Choice::default();
         assert_eq!(sample(&mut [f32::NAN, 1.0, NEVER], choice, u32::MAX), 1);
         assert_eq!(sample(&mut [NEVER, f32::INFINITY, 0.0], choice, 0), 1);
@@ -208,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn draws_come_as_often_as_their_weights() {
+    fn draws_follow_the_weights() {
         let shares = [0.1_f32, 0.2, 0.3, 0.4];
         let mut counts = [0; 4];
         for frame in 0..40_000 {
@@ -223,7 +190,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_drawn_was_among_the_likeliest(
+        fn samples_are_among_the_top_k_and_top_p(
             logits in proptest::collection::vec(-20.0_f32..20.0, 1..200),
             bits: u32, top_k in 1_usize..60, top_p in 0.05_f64..1.0,
         ) {
@@ -237,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn known_bits_come_out() {
+    fn random_bits_equal_known_ones() {
         let known = [(0, 0, 0), (42, 0, 0), (42, 1, 0), (42, 0, 1), (u64::MAX, 9, 15)];
         let bits = known.map(|(seed, frame, group)| random_bits(seed, frame, group));
         assert_eq!(bits, KNOWN);
@@ -247,7 +214,7 @@ mod tests {
     const KNOWN: [u32; 5] = [2_688_605_155, 35_248_278, 2_119_382_838, 3_744_332_141, 174_379_659];
 
     #[test]
-    fn bits_are_even_and_do_not_follow_from_their_neighbours() {
+    fn random_bits_are_uniform_and_independent() {
         let drawn: Vec<f64> =
             (0..20_000).map(|at| f64::from(random_bits(7, at / 16, at % 16)) / f64::from(u32::MAX)).collect();
         let mean = drawn.iter().sum::<f64>() / drawn.len() as f64;

@@ -1,4 +1,4 @@
-//! From text to audio, with the time that each part took.
+//! From text to audio, with the time of each part.
 
 use std::{ops::ControlFlow, time::Instant};
 
@@ -7,77 +7,77 @@ use laptime_probe::{lap, stage};
 use super::{Audio, Prompt, QwenTts, Sampling, TextFeed};
 use crate::{ModelError, Tokenizer, error::ensure, marks::tool_range};
 
-const USUAL_FRAMES: usize = 2048;
+const MOST_FRAMES: usize = 2048;
 
-/// How speech is made.
+/// Settings of a synthesis.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SpeechOptions {
-    /// How codes are chosen.
+    /// Sampling settings.
     pub sampling: Sampling,
-    /// Frames at most; exactly as many if [`Sampling::is_endless`].
+    /// The maximum number of frames; the exact number if [`Sampling::is_endless`].
     pub most_frames: usize,
-    /// When the text enters.
+    /// When the talker gets the text.
     pub feed: TextFeed,
 }
 
 impl Default for SpeechOptions {
     fn default() -> Self {
-        Self { sampling: Sampling::default(), most_frames: USUAL_FRAMES, feed: TextFeed::default() }
+        Self { sampling: Sampling::default(), most_frames: MOST_FRAMES, feed: TextFeed::default() }
     }
 }
 
-/// How long the parts of a synthesis took, each waited for at its end.
+/// The times of a synthesis. The device is synchronised after each part.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Timing {
-    /// The prompt, until the first code was sampled.
+    /// Until the first code was sampled.
     pub prefill_ms: f64,
     /// All frames.
     pub generation_ms: f64,
     /// The number of frames.
     pub generation_frames: usize,
-    /// Their audio.
+    /// The codec decoder.
     pub decode_ms: f64,
 }
 
-/// Frames that can be played from a given time on, in nanoseconds since the beginning.
+/// When the audio of the first frames was ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ready {
-    /// Frames from the first on.
+    /// The number of frames.
     pub frames: usize,
-    /// The moment.
+    /// Nanoseconds since the start.
     pub at_ns: u64,
 }
 
-/// The result of a synthesis, with the times of its parts in nanoseconds.
+/// The result of a synthesis, with times in nanoseconds.
 #[derive(Debug, Clone, Default)]
 pub struct Spoken {
     /// The audio.
     pub samples: Vec<f32>,
-    /// The time of the prompt, until the first code was sampled and read.
+    /// Until the first code was sampled.
     pub prefill_ns: u64,
-    /// The time of each frame, without its audio.
+    /// Each frame, without its audio.
     pub frames_ns: Vec<u64>,
-    /// The time of all frames, without their audio.
+    /// All frames, without their audio.
     pub generation_ns: u64,
-    /// The time of the audio decoder.
+    /// The codec decoder.
     pub decode_ns: u64,
-    /// When frames could be played, if the audio was streamed.
+    /// When chunks were ready, if the audio was streamed.
     pub ready: Vec<Ready>,
 }
 
-/// Receives audio as soon as it is decoded, and may stop the generation.
+/// Receives audio as soon as it is decoded. `Break` stops the generation.
 pub type Listener<'a> = &'a mut dyn FnMut(&[f32]) -> ControlFlow<()>;
 
-/// Generates the audio of a prompt at once, or in chunks of this many frames. `now` is the clock, in nanoseconds.
+/// Generates the audio of a prompt, decoded at once or in chunks of this many frames. `now` is a clock in nanoseconds.
 pub fn speak(
-    model: &mut dyn QwenTts,
+    model: &mut QwenTts<'_>,
     prompt: &Prompt,
     options: &SpeechOptions,
     chunk: Option<usize>,
     now: &dyn Fn() -> u64,
     listener: Listener<'_>,
 ) -> Result<Spoken, ModelError> {
-    ensure!(chunk != Some(0), "a chunk has at least one frame");
+    ensure!(chunk != Some(0), "a chunk needs at least one frame");
     let (lane, mut spoken, start) = (model.options().marks.lane.clone(), Spoken::default(), now());
     let _range = tool_range("synthesize");
     let _stage = stage!("synthesize", on = lane);
@@ -88,7 +88,7 @@ pub fn speak(
     {
         let _range = tool_range("generate_frames");
         let _stage = stage!("generate_frames", on = lane);
-        let (mut taken, mut is_over) = (0, false);
+        let (mut decoded, mut is_over) = (0, false);
         while !is_over {
             let (frame, took) = timed(now, || {
                 let _range = tool_range("frame");
@@ -96,15 +96,15 @@ pub fn speak(
                 model.frame()
             })?;
             spoken.frames_ns.push(took);
-            let made = frame.index + 1;
+            let frames = frame.index + 1;
             is_over = frame.is_end;
-            if chunk.is_some_and(|chunk| made - taken >= chunk || frame.is_end) {
-                let (samples, took) = timed(now, || model.decode(taken..made))?;
+            if chunk.is_some_and(|chunk| frames - decoded >= chunk || frame.is_end) {
+                let (samples, took) = timed(now, || model.decode(decoded..frames))?;
                 spoken.decode_ns += took;
-                spoken.ready.push(Ready { frames: made, at_ns: now().saturating_sub(start) });
+                spoken.ready.push(Ready { frames, at_ns: now().saturating_sub(start) });
                 is_over |= listener(&samples).is_break();
                 spoken.samples.extend(samples);
-                taken = made;
+                decoded = frames;
             }
         }
         model.wait()?;
@@ -136,7 +136,7 @@ fn timed<R>(now: &dyn Fn() -> u64, run: impl FnOnce() -> Result<R, ModelError>) 
 /// let config = TtsConfig::from_preset("tiny")?;
 /// let tokenizer = config.tokenizer(None)?;
 /// let model = cpu::qwen_tts(config, &TtsWeights::synthetic(1), TtsOptions::new(Dtype::F32, 64), 1)?;
-/// // Synthetic weights know no end: five frames are made, which are 0.4 s.
+/// // Synthetic weights do not predict the end, so ask for exactly five frames: 0.4 s.
 /// let sampling = Sampling { is_endless: true, ..Sampling::default() };
 /// let options = SpeechOptions { sampling, most_frames: 5, ..SpeechOptions::default() };
 ///
@@ -148,29 +148,29 @@ fn timed<R>(now: &dyn Fn() -> u64, run: impl FnOnce() -> Result<R, ModelError>) 
 /// # Ok::<(), laptime_models::ModelError>(())
 /// ```
 pub struct Synthesizer<'a> {
-    model: Box<dyn QwenTts + 'a>,
+    model: QwenTts<'a>,
     tokenizer: Tokenizer,
-    usual: SpeechOptions,
+    defaults: SpeechOptions,
 }
 
 impl<'a> Synthesizer<'a> {
-    /// A model with a tokenizer, and how speech is made unless asked otherwise.
-    pub fn new(model: Box<dyn QwenTts + 'a>, tokenizer: Tokenizer, usual: SpeechOptions) -> Self {
-        Self { model, tokenizer, usual }
+    /// A model with its tokenizer and default settings.
+    pub fn new(model: QwenTts<'a>, tokenizer: Tokenizer, defaults: SpeechOptions) -> Self {
+        Self { model, tokenizer, defaults }
     }
 
     /// The model.
-    pub fn model(&mut self) -> &mut dyn QwenTts {
-        &mut *self.model
+    pub fn model(&mut self) -> &mut QwenTts<'a> {
+        &mut self.model
     }
 
-    /// The prompt for a text; an empty speaker is none.
+    /// The prompt for a text. With an empty speaker the model chooses the voice.
     pub fn prompt(&self, text: &str, speaker: &str, language: &str, feed: TextFeed) -> Result<Prompt, ModelError> {
         Prompt::new(self.model.config(), &self.tokenizer, text, Some(speaker), language, feed)
     }
 
-    /// Makes audio of a text, and tells how long each part took. Nothing needs to record for it. An empty speaker leaves
-    /// the voice to the model; `auto` leaves the language to it.
+    /// Generates the audio of a text and measures each part, without a recording. With an empty speaker or the language
+    /// `auto` the model chooses.
     pub fn synthesize_with_timing(
         &mut self,
         text: &str,
@@ -178,7 +178,7 @@ impl<'a> Synthesizer<'a> {
         language: &str,
         options: Option<&SpeechOptions>,
     ) -> Result<(Audio, Timing), ModelError> {
-        let options = *options.unwrap_or(&self.usual);
+        let options = *options.unwrap_or(&self.defaults);
         let prompt = self.prompt(text, speaker, language, options.feed)?;
         self.model.wait()?;
         let spoken = self.run(&prompt, &options, None, &mut |_| ControlFlow::Continue(()))?;
@@ -191,8 +191,7 @@ impl<'a> Synthesizer<'a> {
         Ok((Audio { samples: spoken.samples, rate: self.model.config().codec.sample_rate }, timing))
     }
 
-    /// Makes audio of a text and hands it on, this many frames at a time, as soon as they are generated. The listener may
-    /// stop it. Returns the number of frames.
+    /// Generates audio and passes it to the listener in chunks of this many frames. Returns the number of frames.
     pub fn stream(
         &mut self,
         prompt: &Prompt,
@@ -212,6 +211,6 @@ impl<'a> Synthesizer<'a> {
     ) -> Result<Spoken, ModelError> {
         let origin = Instant::now();
         let now = || u64::try_from(origin.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        speak(&mut *self.model, prompt, options, chunk, &now, listener)
+        speak(&mut self.model, prompt, options, chunk, &now, listener)
     }
 }

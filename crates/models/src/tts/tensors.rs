@@ -1,6 +1,6 @@
-//! The weights of Qwen3-TTS: one table of published tensors, which every device loads and every prediction counts.
+//! The weights of Qwen3-TTS: one table of published tensors, which devices load and predictions count.
 //!
-//! Layers and norms of the three decoders are those of a decoder alone under other names: [`TtsConfig::renamed`].
+//! The three decoders have the tensors of a language model with other prefixes: [`TtsConfig::renamed`].
 
 use std::sync::Arc;
 
@@ -8,17 +8,17 @@ use super::{Part, TtsConfig, codec::NEXT_WIDENING};
 use crate::decoder::weights::{Body, Load};
 use crate::{ModelError, Role, TensorSpec, tensors::tensor, weights::TensorSource};
 
-/// The minimum usage of a vector of a codebook, as in the official package.
+/// The minimum usage of a codebook vector, as in the official package.
 const LEAST_USE: f32 = 1e-5;
 
-/// Widths of the kernels of the official classes: before the transformer, and in all other convolutions over time.
+/// Kernel widths: before the transformer, and of all other convolutions over time.
 const INPUT_KERNEL: usize = 3;
 const KERNEL: usize = 7;
 
-/// Dilations of the residual units of a block.
+/// Dilations of a block's residual units.
 const DILATIONS: [usize; 3] = [1, 3, 9];
 
-/// The tensors of a convolution: `[outputs, inputs, kernel]`, or `[inputs, outputs, kernel]` if it is transposed, and a bias.
+/// The tensors of a convolution: `[outputs, inputs, kernel]`, or `[inputs, outputs, kernel]` if transposed, and a bias.
 pub type ConvTensors = Linear<TensorSpec>;
 
 impl Linear<TensorSpec> {
@@ -35,19 +35,19 @@ impl Linear<TensorSpec> {
         Self::named(name, tensor(format!("{name}.weight"), shape, Role::Conv), shape[0])
     }
 
-    /// `[inputs, outputs, kernel]`, as torch stores transposed convolutions.
-    pub fn lengthening(name: &str, shape: [usize; 3]) -> Self {
+    /// A transposed convolution, `[inputs, outputs, kernel]`.
+    pub fn transposed(name: &str, shape: [usize; 3]) -> Self {
         Self::named(name, tensor(format!("{name}.weight"), shape, Role::Lengthen), shape[1])
     }
 }
 
+/// How a device stores weights.
 pub trait Parts {
     type Matrix;
     type Vector;
     type Conv;
     type Depthwise;
     type Snake;
-    type Codebooks;
     /// The projection from the talker's width to the predictor's.
     type Bridge;
 }
@@ -70,7 +70,7 @@ pub struct LoadedWeights<P: Parts> {
 
 pub struct TalkerWeights<P: Parts> {
     pub text_embedding: P::Matrix,
-    /// Text is projected to the talker's width by a linear layer, SiLU, and another.
+    /// The text projection: a linear layer, SiLU, and another linear layer.
     pub text_up: LinearOf<P>,
     pub text_down: LinearOf<P>,
     pub embedding: P::Matrix,
@@ -79,22 +79,22 @@ pub struct TalkerWeights<P: Parts> {
 }
 
 pub struct PredictorWeights<P: Parts> {
-    /// None where the talker is as wide.
+    /// None if the talker has the same width.
     pub bridge: Option<P::Bridge>,
-    /// Rows of the talker's width for every group but the first, one group after another.
+    /// `[groups - 1, vocab, width of the talker]`.
     pub embeddings: P::Matrix,
     pub body: Arc<BodyOf<P>>,
-    /// One for every group but the first.
+    /// One per group but the first.
     pub heads: Vec<P::Matrix>,
 }
 
 pub struct CodecWeights<P: Parts> {
-    pub codebooks: P::Codebooks,
-    /// Projects the first group's vector, and next to it the sum of all others, to the width of codes.
+    pub codebooks: P::Vector,
+    /// Projects the first group's vector, concatenated with the sum of all others.
     pub projection: P::Matrix,
     pub input: P::Conv,
     pub enter: P::Conv,
-    /// The scales of the residual branches are multiplied into the matrices before them.
+    /// The scales of the residual branches are folded into the matrices before them.
     pub body: Arc<BodyOf<P>>,
     pub leave: P::Conv,
     pub next: Vec<NextWeights<P>>,
@@ -113,7 +113,7 @@ pub struct NextWeights<P: Parts> {
     pub scale: P::Vector,
 }
 
-/// A snake, a transposed convolution, and residual units: a snake and a convolution, twice.
+/// A snake activation, a transposed convolution, and residual units of twice a snake and a convolution.
 pub struct BlockWeights<P: Parts> {
     pub snake: P::Snake,
     pub lengthen: P::Conv,
@@ -144,21 +144,25 @@ impl<L: Load> LoadNamed for L {}
 pub trait TtsLoad: Load {
     type Parts: Parts<Matrix = <Self as Load>::Matrix, Vector = <Self as Load>::Vector>;
 
-    /// A convolution with this dilation, or with this stride if it is transposed.
+    /// A convolution with this dilation, or this stride if transposed.
     fn conv(&mut self, tensors: &ConvTensors, step: usize) -> Loaded<<PartsOf<Self> as Parts>::Conv, Self>;
 
-    fn to_one(&mut self, tensors: &ConvTensors) -> Loaded<<PartsOf<Self> as Parts>::Conv, Self>;
+    /// The last convolution, to one channel.
+    fn to_one(&mut self, tensors: &ConvTensors) -> Loaded<<PartsOf<Self> as Parts>::Conv, Self> {
+        self.conv(tensors, 1)
+    }
+
     fn depthwise(&mut self, tensors: &ConvTensors) -> Loaded<<PartsOf<Self> as Parts>::Depthwise, Self>;
     fn snake(&mut self, tensors: &[TensorSpec; 2]) -> Loaded<<PartsOf<Self> as Parts>::Snake, Self>;
-    fn codebooks(&mut self, tensors: &[[TensorSpec; 2]]) -> Loaded<<PartsOf<Self> as Parts>::Codebooks, Self>;
+    fn codebooks(&mut self, tensors: &[[TensorSpec; 2]]) -> Loaded<Self::Vector, Self>;
 
-    /// Two matrices side by side.
+    /// Two matrices concatenated by columns.
     fn side_by_side(&mut self, tensors: &[TensorSpec; 2]) -> Loaded<Self::Matrix, Self>;
 
-    /// Multiplies each row of a matrix with a number of its own.
+    /// Multiplies each row of a matrix by a factor.
     fn scale_rows(&mut self, matrix: &mut Self::Matrix, scale: &TensorSpec) -> Loaded<(), Self>;
 
-    /// The bridge of a linear layer and the two tables of rows that go through it.
+    /// The bridge of a linear layer, and the two embedding tables that it projects.
     fn bridge(
         &mut self,
         linear: LinearOf<Self::Parts>,
@@ -166,7 +170,7 @@ pub trait TtsLoad: Load {
     ) -> Loaded<<PartsOf<Self> as Parts>::Bridge, Self>;
 }
 
-/// The vectors of a codebook in f32: sums divided by usages.
+/// The vectors of a codebook: sums divided by usages.
 pub fn codebook(weights: &dyn TensorSource, [sums, uses]: &[TensorSpec; 2]) -> Result<Vec<f32>, ModelError> {
     let (mut vectors, uses) = (weights.tensor(sums)?.to_f32(), weights.tensor(uses)?.to_f32());
     let width = vectors.len() / uses.len().max(1);
@@ -178,17 +182,23 @@ pub fn codebook(weights: &dyn TensorSource, [sums, uses]: &[TensorSpec; 2]) -> R
 
 struct Renamed<'l, L>(&'l mut L, Part);
 
+impl<L> Renamed<'_, L> {
+    fn renamed(&self, tensors: &[TensorSpec]) -> Vec<TensorSpec> {
+        tensors.iter().map(|spec| TtsConfig::renamed(self.1, spec)).collect()
+    }
+}
+
 impl<L: Load> Load for Renamed<'_, L> {
     type Matrix = L::Matrix;
     type Vector = L::Vector;
     type Error = L::Error;
 
     fn matrix(&mut self, tensors: &[TensorSpec]) -> Result<L::Matrix, L::Error> {
-        self.0.matrix(&tensors.iter().map(|spec| TtsConfig::renamed(self.1, spec)).collect::<Vec<_>>())
+        self.0.matrix(&self.renamed(tensors))
     }
 
     fn vector(&mut self, tensors: &[TensorSpec]) -> Result<L::Vector, L::Error> {
-        self.0.vector(&tensors.iter().map(|spec| TtsConfig::renamed(self.1, spec)).collect::<Vec<_>>())
+        self.0.vector(&self.renamed(tensors))
     }
 }
 
@@ -211,7 +221,7 @@ impl<L: TtsLoad> Table<'_, L> {
         self.loader.conv(&ConvTensors::new(name, shape), dilation)
     }
 
-    /// A linear layer as a convolution that sees one position.
+    /// A linear layer as a convolution of kernel width 1.
     fn point(&mut self, name: &str, shape: [usize; 2]) -> Loaded<<L::Parts as Parts>::Conv, L> {
         self.loader.conv(&ConvTensors::of_matrix(name, shape), 1)
     }
@@ -264,7 +274,7 @@ impl<L: TtsLoad> Table<'_, L> {
         };
         let books: Vec<_> = (0..codec.groups).map(|group| config.codebook(group)).collect();
         let blocks = codec.rates.len();
-        let (behind, last) = (codec.channels_behind(blocks), format!("decoder.decoder.{}.conv", blocks + 2));
+        let (channels, last) = (codec.channels_after(blocks), format!("decoder.decoder.{}.conv", blocks + 2));
         let next = codec.ratios.iter().enumerate().map(|(at, ratio)| self.next(at, *ratio));
         Ok(CodecWeights {
             next: next.collect::<Result<_, _>>()?,
@@ -276,12 +286,12 @@ impl<L: TtsLoad> Table<'_, L> {
             leave: self.point("decoder.pre_transformer.output_proj", [latent, hidden])?,
             first: self.conv("decoder.decoder.0.conv", [codec.channels, latent, KERNEL], 1)?,
             blocks: (0..blocks).map(|at| self.block(at)).collect::<Result<_, _>>()?,
-            snake: self.snake(&format!("decoder.decoder.{}", blocks + 1), behind)?,
-            last: self.loader.to_one(&ConvTensors::new(&last, [1, behind, KERNEL]))?,
+            snake: self.snake(&format!("decoder.decoder.{}", blocks + 1), channels)?,
+            last: self.loader.to_one(&ConvTensors::new(&last, [1, channels, KERNEL]))?,
         })
     }
 
-    /// The transformer of the codec with the scales of its residual branches in the matrices before them.
+    /// Folds the scales of the residual branches into the matrices before them.
     fn scaled_body(&mut self) -> Loaded<BodyOf<L::Parts>, L> {
         let (mut body, hidden) = (self.body(Part::Codec)?, self.config.codec.transformer.hidden);
         for (at, layer) in body.layers.iter_mut().enumerate() {
@@ -296,7 +306,7 @@ impl<L: TtsLoad> Table<'_, L> {
     fn next(&mut self, at: usize, ratio: usize) -> Loaded<NextWeights<L::Parts>, L> {
         let (width, name) = (self.config.codec.latent, format!("decoder.upsample.{at}.1"));
         let inner = width.saturating_mul(NEXT_WIDENING);
-        let lengthen = ConvTensors::lengthening(&format!("decoder.upsample.{at}.0.conv"), [width, width, ratio]);
+        let lengthen = ConvTensors::transposed(&format!("decoder.upsample.{at}.0.conv"), [width, width, ratio]);
         let depthwise = ConvTensors::new(&format!("{name}.dwconv.conv"), [width, 1, KERNEL]);
         Ok(NextWeights {
             lengthen: self.loader.conv(&lengthen, ratio)?,
@@ -313,7 +323,7 @@ impl<L: TtsLoad> Table<'_, L> {
 
     fn block(&mut self, at: usize) -> Loaded<BlockWeights<L::Parts>, L> {
         let (codec, name) = (&self.config.codec, format!("decoder.decoder.{}.block", at + 1));
-        let (inputs, outputs, rate) = (codec.channels_behind(at), codec.channels_behind(at + 1), codec.rates[at]);
+        let (inputs, outputs, rate) = (codec.channels_after(at), codec.channels_after(at + 1), codec.rates[at]);
         let shape = [inputs, outputs, rate.saturating_mul(2)];
         let mut half = |at: usize, part: usize, kernel: usize, dilation: usize| -> Loaded<_, L> {
             let snake = self.snake(&format!("{name}.{at}.act{part}"), outputs)?;
@@ -324,14 +334,14 @@ impl<L: TtsLoad> Table<'_, L> {
         Ok(BlockWeights {
             units: (2..).zip(DILATIONS).map(|(at, dilation)| unit(at, dilation)).collect::<Result<_, _>>()?,
             snake: self.snake(&format!("{name}.0"), inputs)?,
-            lengthen: self.loader.conv(&ConvTensors::lengthening(&format!("{name}.1.conv"), shape), rate)?,
+            lengthen: self.loader.conv(&ConvTensors::transposed(&format!("{name}.1.conv"), shape), rate)?,
         })
     }
 }
 
 impl TtsConfig {
-    /// The tensor of a decoder alone, as the checkpoint names it.
-    pub fn renamed(part: Part, spec: &TensorSpec) -> TensorSpec {
+    /// A tensor of a language model as the checkpoint names it.
+    pub(crate) fn renamed(part: Part, spec: &TensorSpec) -> TensorSpec {
         let name = match (part, spec.name.as_str()) {
             (Part::Talker, name) => format!("talker.{name}"),
             (Part::Predictor, name) => format!("talker.code_predictor.{name}"),
@@ -360,7 +370,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_different_and_those_of_checkpoints() {
+    fn names_are_unique_and_those_of_checkpoints() {
         let config = TtsConfig::from_preset("1.7b").unwrap();
         let all = [config.talker_file_tensors(), config.codec_file_tensors()].concat();
         let names: HashSet<&str> = all.iter().map(|spec| spec.name.as_str()).collect();

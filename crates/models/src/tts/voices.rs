@@ -1,22 +1,22 @@
-//! Voices and languages, by name.
+//! Speakers and languages, by name.
 
 use super::TtsConfig;
 use crate::ModelError;
 
-/// The language that leaves the choice to the model.
-pub(super) const AUTO: &str = "auto";
+/// Leaves the language to the model.
+const AUTO: &str = "auto";
 
-/// What the names of dialects have in them; they are reached by speakers and not by name.
+/// Part of the name of every dialect. A dialect is selected by its speakers and not by name.
 const DIALECT: &str = "dialect";
 
-/// A voice that a model knows by name.
+/// A speaker that a model was trained with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Speaker {
     /// Its name, in lower case.
     pub name: String,
-    /// Its id among codes.
+    /// Its id in the talker's vocabulary.
     pub id: u32,
-    /// The dialect that it speaks where Chinese, or no language, is asked for.
+    /// The dialect that it speaks when the language is Chinese or `auto`.
     pub dialect: Option<String>,
 }
 
@@ -25,12 +25,12 @@ pub struct Speaker {
 pub struct Language {
     /// Its name, in lower case.
     pub name: String,
-    /// Its id among codes.
+    /// Its id in the talker's vocabulary.
     pub id: u32,
 }
 
 impl TtsConfig {
-    /// The voice of this name, case-insensitive.
+    /// The speaker of this name, case-insensitive.
     pub fn speaker(&self, name: &str) -> Result<&Speaker, ModelError> {
         let asked = name.to_lowercase();
         self.speakers.iter().find(|speaker| speaker.name == asked).ok_or_else(|| {
@@ -39,71 +39,25 @@ impl TtsConfig {
         })
     }
 
-    /// The id of a language by name, case-insensitive; none for `auto`. A speaker of a dialect has Chinese said in it.
-    pub fn language_id(&self, name: &str, speaker: Option<&Speaker>) -> Result<Option<u32>, ModelError> {
+    /// The id of a language, case-insensitive; none for `auto`. A speaker of a dialect speaks Chinese in it.
+    pub(super) fn language_id(&self, name: &str, speaker: Option<&Speaker>) -> Result<Option<u32>, ModelError> {
         let asked = name.to_lowercase();
         let find = |name: &str| self.languages.iter().find(|language| language.name == name).map(|found| found.id);
-        let known = self.language_names();
+        let named = self.languages.iter().map(|language| language.name.as_str());
+        let known: Vec<&str> = [AUTO].into_iter().chain(named.filter(|name| !name.contains(DIALECT))).collect();
         if !known.contains(&asked.as_str()) {
             return Err(unknown("language", name, &self.name, &known));
         }
         let dialect = speaker.and_then(|speaker| speaker.dialect.as_deref());
-        match dialect.filter(|_| asked == AUTO || asked == "chinese") {
-            Some(dialect) => Ok(find(dialect)),
-            None => Ok(find(&asked)),
-        }
-    }
-
-    /// The languages that can be asked for: `auto`, and all but the dialects.
-    pub fn language_names(&self) -> Vec<&str> {
-        let named = self.languages.iter().map(|language| language.name.as_str());
-        [AUTO].into_iter().chain(named.filter(|name| !name.contains(DIALECT))).collect()
+        Ok(find(dialect.filter(|_| asked == AUTO || asked == "chinese").unwrap_or(&asked)))
     }
 }
 
 fn unknown(what: &str, name: &str, model: &str, known: &[&str]) -> ModelError {
     match known {
-        [] => ModelError::Refused(format!("`{model}` knows no {what} by name, and not `{name}`")),
-        _ => ModelError::Refused(format!("there is no {what} `{name}`: `{model}` knows {}", known.join(", "))),
+        [] => ModelError::Refused(format!("`{model}` has no {what}s by name, got `{name}`")),
+        _ => ModelError::Refused(format!("there is no {what} `{name}`: `{model}` has {}", known.join(", "))),
     }
-}
-
-pub(super) fn published_speakers() -> Vec<Speaker> {
-    let named = [
-        ("serena", 3066, None),
-        ("vivian", 3065, None),
-        ("uncle_fu", 3010, None),
-        ("ryan", 3061, None),
-        ("aiden", 2861, None),
-        ("ono_anna", 2873, None),
-        ("sohee", 2864, None),
-        ("eric", 2875, Some("sichuan_dialect")),
-        ("dylan", 2878, Some("beijing_dialect")),
-    ];
-    let speaker = |(name, id, dialect): (&str, u32, Option<&str>)| Speaker {
-        name: name.to_owned(),
-        id,
-        dialect: dialect.map(str::to_owned),
-    };
-    named.map(speaker).into()
-}
-
-pub(super) fn published_languages() -> Vec<Language> {
-    let named = [
-        ("chinese", 2055),
-        ("english", 2050),
-        ("german", 2053),
-        ("italian", 2070),
-        ("portuguese", 2071),
-        ("spanish", 2054),
-        ("japanese", 2058),
-        ("korean", 2064),
-        ("french", 2061),
-        ("russian", 2069),
-        ("beijing_dialect", 2074),
-        ("sichuan_dialect", 2062),
-    ];
-    named.map(|(name, id)| Language { name: name.to_owned(), id }).into()
 }
 
 #[cfg(test)]
@@ -123,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn a_speaker_of_a_dialect_has_chinese_said_in_it() {
+    fn a_speaker_of_a_dialect_speaks_chinese_in_it() {
         let config = config();
         let eric = config.speaker("eric").unwrap();
         assert_eq!(config.language_id("chinese", Some(eric)).unwrap(), Some(2062));
@@ -132,19 +86,19 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_name_is_told_with_the_known_ones() {
+    fn an_unknown_name_is_refused_with_the_known_ones() {
         let config = config();
         let error = config.speaker("bob").unwrap_err().to_string();
         assert_eq!(
             error,
-            "there is no speaker `bob`: `Qwen3-TTS-0.6B` knows serena, vivian, uncle_fu, ryan, aiden, ono_anna, sohee, \
+            "there is no speaker `bob`: `Qwen3-TTS-0.6B` has serena, vivian, uncle_fu, ryan, aiden, ono_anna, sohee, \
              eric, dylan"
         );
         let error = config.language_id("klingon", None).unwrap_err().to_string();
-        assert!(error.starts_with("there is no language `klingon`: `Qwen3-TTS-0.6B` knows auto, chinese, "), "{error}");
-        assert!(config.language_id("beijing_dialect", None).is_err(), "dialects are not asked for by name");
+        assert!(error.starts_with("there is no language `klingon`: `Qwen3-TTS-0.6B` has auto, chinese, "), "{error}");
+        assert!(config.language_id("beijing_dialect", None).is_err(), "dialects are not selected by name");
         let nobody = TtsConfig { speakers: Vec::new(), ..config };
         let error = nobody.speaker("ryan").unwrap_err().to_string();
-        assert_eq!(error, "`Qwen3-TTS-0.6B` knows no speaker by name, and not `ryan`");
+        assert_eq!(error, "`Qwen3-TTS-0.6B` has no speakers by name, got `ryan`");
     }
 }

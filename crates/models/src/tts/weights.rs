@@ -1,4 +1,4 @@
-//! Where the weights of a text-to-speech model come from: a seed, or a folder.
+//! The weights of Qwen3-TTS: synthetic, or from a folder.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use crate::{Family, HasTensors, ModelError, TensorSpec, WeightsOf, folder::Folde
 
 pub(super) const CODEC_FOLDER: &str = "speech_tokenizer";
 
-/// The weights of a text-to-speech model, before they are on a device.
+/// The weights of Qwen3-TTS, not yet on a device.
 pub type TtsWeights = WeightsOf<TtsConfig>;
 
 impl HasTensors for TtsConfig {
@@ -17,13 +17,13 @@ impl HasTensors for TtsConfig {
 }
 
 impl TtsWeights {
-    /// Weights by formula, from a seed: tensors are filled as those of Qwen3.
+    /// Synthetic weights, filled as those of Qwen3.
     pub fn synthetic(seed: u64) -> Self {
         Self::filled(Family::Qwen3, seed)
     }
 
-    /// The weights of a folder, once they are seen to fit the model: `model.safetensors` (or several, with an index) and
-    /// `speech_tokenizer/model.safetensors`. Nothing is read but headers.
+    /// The weights of a folder: `model.safetensors` (or several, with an index) and `speech_tokenizer/model.safetensors`.
+    /// Checks names and shapes, and reads only headers.
     pub fn open(folder: &Path, config: &TtsConfig) -> Result<Self, ModelError> {
         config.check()?;
         let open = |folder: &Path, specs: Vec<TensorSpec>| {
@@ -34,11 +34,11 @@ impl TtsWeights {
     }
 }
 
-/// What checkpoints carry along: the encoders of speakers and of audio, and what only they need.
+/// Tensors that checkpoints have and the model does not need: those of the speaker and audio encoders.
 fn is_harmless(name: &str) -> bool {
     let is_of_encoder = name.starts_with("encoder.") || name.starts_with("speaker_encoder.");
-    let goes_in = name.starts_with("decoder.quantizer.") && name.ends_with(".input_proj.weight");
-    is_of_encoder || goes_in || name.ends_with("rotary_emb.inv_freq")
+    let is_input = name.starts_with("decoder.quantizer.") && name.ends_with(".input_proj.weight");
+    is_of_encoder || is_input || name.ends_with("rotary_emb.inv_freq")
 }
 
 #[cfg(test)]
@@ -47,20 +47,20 @@ mod tests {
     use crate::{Fill, TensorData, synthetic::key, tts::Part};
 
     #[test]
-    fn synthetic_numbers_are_those_of_the_published_names() {
+    fn synthetic_weights_depend_on_the_published_names() {
         let config = TtsConfig::from_preset("tiny").unwrap();
         let weights = TtsWeights::synthetic(7);
         let spec = TtsConfig::renamed(Part::Talker, &config.talker.layer_tensors(1)[1]);
-        let TensorData::Filled { fill: Fill::Random { key: made, .. }, count } = weights.tensor(&spec).unwrap() else {
+        let TensorData::Filled { fill: Fill::Random { key: found, .. }, count } = weights.tensor(&spec).unwrap() else {
             panic!("a matrix is random")
         };
-        assert_eq!(made, key(7, "talker.model.layers.1.self_attn.q_proj.weight"));
+        assert_eq!(found, key(7, "talker.model.layers.1.self_attn.q_proj.weight"));
         assert_eq!(count, 64 * 64);
         weights.check_finite(&config).unwrap();
     }
 
     #[test]
-    fn what_only_encoders_need_does_no_harm() {
+    fn tensors_of_encoders_are_ignored() {
         for name in ["encoder.x", "speaker_encoder.y", "decoder.quantizer.rvq_rest.input_proj.weight"] {
             assert!(is_harmless(name), "{name}");
         }

@@ -1,22 +1,22 @@
-//! Speech models by the `config.json` of a published folder: as `transformers` writes it, or as the first checkpoints have it.
+//! VibeVoice configurations from the `config.json` of a published folder, as in `transformers` or in the first checkpoints.
 
 use std::path::Path;
 
 use super::{HeadConfig, SpecialIds, TokenizerConfig, VibeVoiceConfig};
 use crate::config_json::{Fields, read_fields};
 use crate::folder::{folder_name, read_config};
-use crate::{Config, Family, ModelError};
+use crate::{Config, Family, ModelError, error::require};
 
 const MODEL_TYPE: &str = "vibevoice";
 
-/// Samples a second: no file tells it.
+/// Samples per second; it is in no file.
 const SAMPLE_RATE: u32 = 24_000;
 
-/// Older files have the deviation before it is spread further.
+/// Older files have the deviation times this factor.
 const OLDER_SPREAD: f64 = 0.8;
 
 impl VibeVoiceConfig {
-    /// The model of a folder with a `config.json`, by the name of the folder.
+    /// The model of a folder with a `config.json`, named after the folder.
     pub fn from_folder(folder: &Path) -> Result<Self, ModelError> {
         Self::from_json(&read_config(folder)?, &folder_name(folder))
     }
@@ -54,17 +54,16 @@ fn speech_config(fields: &Fields<'_>, name: &str) -> Result<VibeVoiceConfig, Str
         ids: ids(fields)?,
         decoder,
     };
-    as_wide(&of_head, "hidden_size", config.decoder.hidden)?;
-    as_wide(&of_head, "latent_size", config.acoustic.latent)?;
+    check_width(&of_head, "hidden_size", config.decoder.hidden)?;
+    check_width(&of_head, "latent_size", config.acoustic.latent)?;
     Ok(config)
 }
 
-/// Refuses a head that does not fit what it stands between.
-fn as_wide(head: &Fields<'_>, field: &str, wanted: usize) -> Result<(), String> {
-    match head.count(field)? {
-        Some(found) if found != wanted => Err(format!("`{field}` of the diffusion head is {found}, and not {wanted}")),
-        _ => Ok(()),
-    }
+/// Refuses a width of the diffusion head that differs from its neighbour's.
+fn check_width(head: &Fields<'_>, field: &str, expected: usize) -> Result<(), String> {
+    let found = head.count(field)?.unwrap_or(expected);
+    require!(found == expected, "`{field}` of the diffusion head is {found}, expected {expected}");
+    Ok(())
 }
 
 fn ids(fields: &Fields<'_>) -> Result<SpecialIds, String> {
@@ -78,7 +77,7 @@ fn ids(fields: &Fields<'_>) -> Result<SpecialIds, String> {
 
 fn head(fields: &Fields<'_>, hidden: usize, is_older: bool) -> Result<HeadConfig, String> {
     fields.only("hidden_act", "silu")?;
-    fields.refuse_true("mlp_bias", "the diffusion head has no biases here")?;
+    fields.refuse_true("mlp_bias", "biases of the diffusion head are not supported")?;
     let widening = fields.number("head_ffn_ratio")?.unwrap_or(3.0);
     Ok(HeadConfig {
         layers: fields.needed(if is_older { "head_layers" } else { "num_hidden_layers" })?,
@@ -92,9 +91,8 @@ fn head(fields: &Fields<'_>, hidden: usize, is_older: bool) -> Result<HeadConfig
 fn tokenizer(fields: &Fields<'_>, is_older: bool) -> Result<TokenizerConfig, String> {
     fields.only("hidden_act", "gelu")?;
     fields.only("mixer_layer", "depthwise_conv")?;
-    if let Some(other @ (0 | 2..)) = fields.count("channels")? {
-        return Err(format!("`channels` is {other}, and not 1"));
-    }
+    let channels = fields.count("channels")?.unwrap_or(1);
+    require!(channels == 1, "`channels` is {channels}, expected 1");
     let [latent, filters, ratios, depths, norm_eps] = match is_older {
         true => ["vae_dim", "encoder_n_filters", "encoder_ratios", "encoder_depths", "layernorm_eps"],
         false => ["hidden_size", "num_filters", "downsampling_ratios", "depths", "rms_norm_eps"],
@@ -124,31 +122,8 @@ fn deviation(acoustic: &Fields<'_>, is_older: bool) -> Result<f32, String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::presets::{LARGE as OLD, SMALL as NEW};
     use super::*;
-
-    const NEW: &str = r#"{"model_type": "vibevoice", "dtype": "bfloat16", "audio_bos_token_id": 151652,
-        "audio_eos_token_id": 151653, "audio_token_id": 151654, "eos_token_id": 151643, "text_config": {
-        "model_type": "qwen2", "vocab_size": 151936, "hidden_size": 1536, "intermediate_size": 8960,
-        "num_hidden_layers": 28, "num_attention_heads": 12, "num_key_value_heads": 2, "hidden_act": "silu",
-        "max_position_embeddings": 65536, "rms_norm_eps": 1e-06, "rope_theta": 1000000.0, "tie_word_embeddings": true},
-        "audio_config": {"channels": 1, "hidden_size": 64, "kernel_size": 7, "rms_norm_eps": 1e-05, "num_filters": 32,
-        "downsampling_ratios": [2, 2, 4, 5, 5, 8], "depths": [3, 3, 3, 3, 3, 3, 8], "hidden_act": "gelu",
-        "ffn_expansion": 4, "vae_std": 0.625}, "semantic_model_config": {"hidden_size": 128, "num_filters": 32,
-        "downsampling_ratios": [2, 2, 4, 5, 5, 8], "depths": [3, 3, 3, 3, 3, 3, 8]}, "diffusion_head_config": {
-        "hidden_size": 1536, "latent_size": 64, "num_hidden_layers": 4, "intermediate_size": 4608,
-        "rms_norm_eps": 1e-05, "hidden_act": "silu", "frequency_embedding_size": 256}}"#;
-
-    const OLD: &str = r#"{"model_type": "vibevoice", "torch_dtype": "bfloat16", "acoustic_vae_dim": 64,
-        "acoustic_tokenizer_config": {"causal": true, "channels": 1, "encoder_depths": "3-3-3-3-3-3-8",
-        "encoder_n_filters": 32, "encoder_ratios": [8, 5, 5, 4, 2, 2], "fix_std": 0.5, "layernorm_eps": 1e-05,
-        "mixer_layer": "depthwise_conv", "vae_dim": 64}, "semantic_tokenizer_config": {"channels": 1,
-        "encoder_depths": "3-3-3-3-3-3-8", "encoder_n_filters": 32, "encoder_ratios": [8, 5, 5, 4, 2, 2],
-        "fix_std": 0, "vae_dim": 128}, "decoder_config": {"model_type": "qwen2", "vocab_size": 152064,
-        "hidden_size": 3584, "intermediate_size": 18944, "num_hidden_layers": 28, "num_attention_heads": 28,
-        "num_key_value_heads": 4, "hidden_act": "silu", "max_position_embeddings": 32768, "rms_norm_eps": 1e-06,
-        "rope_theta": 1000000.0, "rope_scaling": null, "tie_word_embeddings": false, "torch_dtype": "bfloat16",
-        "use_sliding_window": false}, "diffusion_head_config": {"head_ffn_ratio": 3.0, "head_layers": 4,
-        "hidden_size": 3584, "latent_size": 64, "rms_norm_eps": 1e-05, "speech_vae_dim": 64}}"#;
 
     fn refused(text: &str, change: &str, to: &str) -> String {
         assert!(text.contains(change), "{change}");
@@ -156,15 +131,29 @@ mod tests {
     }
 
     #[test]
-    fn published_configurations_give_the_presets() {
-        for (text, preset) in [(NEW, "1.5b"), (OLD, "7b")] {
-            let preset = VibeVoiceConfig::from_preset(preset).unwrap();
-            assert_eq!(VibeVoiceConfig::from_json(text, &preset.name).unwrap(), preset);
+    fn published_files_in_both_layouts_are_read() {
+        for (text, hidden) in [(NEW, 1536), (OLD, 3584)] {
+            let config = VibeVoiceConfig::from_json(text, "it").unwrap();
+            let acoustic = TokenizerConfig {
+                latent: 64,
+                filters: 32,
+                ratios: vec![2, 2, 4, 5, 5, 8],
+                depths: vec![3, 3, 3, 3, 3, 3, 8],
+                kernel: 7,
+                widening: 4,
+                norm_eps: 1e-5,
+            };
+            assert_eq!(config.semantic, TokenizerConfig { latent: 128, ..acoustic.clone() });
+            assert_eq!(config.acoustic, acoustic);
+            let head = HeadConfig { layers: 4, ffn: 3 * hidden, frequencies: 256, period: 10_000.0, norm_eps: 1e-5 };
+            assert_eq!(config.head, head);
+            assert_eq!((config.voice_deviation, config.sample_rate), (0.625, 24_000));
+            assert_eq!(config.ids, SpecialIds { bos: 151_652, eos: 151_653, audio: 151_654, end: 151_643 });
         }
     }
 
     #[test]
-    fn what_is_wrong_is_named_by_its_field() {
+    fn errors_name_the_field() {
         assert_eq!(
             refused(NEW, r#""model_type": "vibevoice""#, r#""model_type": "qwen2""#),
             "config.json of `it`: `model_type` is `qwen2`, expected `vibevoice`"
@@ -172,7 +161,7 @@ mod tests {
         let missing = refused(NEW, r#""audio_config""#, r#""audio""#);
         assert!(missing.ends_with("`audio_config` is missing"), "{missing}");
         let wide = refused(NEW, r#""latent_size": 64"#, r#""latent_size": 65"#);
-        assert!(wide.ends_with("`latent_size` of the diffusion head is 65, and not 64"), "{wide}");
+        assert!(wide.ends_with("`latent_size` of the diffusion head is 65, expected 64"), "{wide}");
         assert!(
             refused(OLD, "3-3-3-3-3-3-8", "3-x").contains("`encoder_depths` is \"3-x\", expected a list of integers")
         );

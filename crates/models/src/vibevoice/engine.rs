@@ -1,26 +1,27 @@
-//! VibeVoice on any device: what is kept of a generation, what is refused, and the order of the parts of a token.
+//! VibeVoice on any device: the state of a generation, and the order of the parts of a token.
 
 use std::ops::Range;
 
 use laptime_probe::sync_point;
 
+use super::ops::{run_diffusion, run_tokenizer, run_whole};
 use super::tensors::{Tokenizer, Weights};
 use super::{
     Backend, Done, Guidance, Part, Read, Side, Solver, SpokenToken, VibeVoice, VibeVoiceConfig, VibeVoiceOptions,
-    VibeVoiceWeights, VoicePrompt, diffusion_head, tokenizer,
+    VibeVoiceWeights, VoicePrompt,
 };
 use crate::error::{ensure, fit};
 use crate::{LayerVisit, ModelError, Offloading, Replay, marks::stage_mark};
 
-/// VibeVoice on a device. The device comes first: graphs are dropped before the buffers that they use.
+/// VibeVoice on a device. The backend is dropped first, since its graphs refer to the other buffers.
 pub struct Engine<B: Backend> {
     pub backend: B,
     pub config: VibeVoiceConfig,
     pub options: VibeVoiceOptions,
     pub weights: Weights<B>,
-    /// Latents are divided by the first, and the second is subtracted, for the acoustic decoder.
+    /// For the acoustic decoder, latents are divided by the first and the second is subtracted.
     factors: [f32; 2],
-    /// What the acoustic decoder has seen, and the semantic encoder.
+    /// The streaming state of the acoustic decoder and of the semantic encoder.
     pub flows: [B::Flow; 2],
     state: Generation,
 }
@@ -35,7 +36,7 @@ struct Generation {
     positions: usize,
     negative: usize,
     has_negative: bool,
-    /// Whether the negative stream ran the row of this token together with the positive one.
+    /// Whether both streams ran the row of this token as one batch.
     has_run_both: bool,
     has_begun: bool,
     is_over: bool,
@@ -57,40 +58,51 @@ impl<B: Backend> Engine<B> {
     pub fn run_part(&mut self, part: Part) -> Done {
         let Self { backend, weights, factors, flows: [decoder, semantic], .. } = self;
         match part {
-            Part::Step(side) => backend.step(side),
-            Part::Diffusion => diffusion_head::run(backend, &weights.diffusion_head, decoder, *factors),
+            Part::Positive => backend.step(Side::Positive),
+            Part::Negative => backend.step(Side::Negative),
+            Part::Both => backend.step(Side::Both),
+            Part::Diffusion => run_diffusion(backend, &weights.diffusion_head, decoder, *factors),
             Part::Decode => {
-                tokenizer::run(backend, &weights.acoustic_decoder, decoder, 1)?;
+                run_tokenizer(backend, &weights.acoustic_decoder, decoder, 1)?;
                 backend.take_samples(decoder, semantic)
             }
-            Part::Encode => tokenizer::run(backend, &weights.semantic_encoder, semantic, 1),
+            Part::Encode => run_tokenizer(backend, &weights.semantic_encoder, semantic, 1),
             Part::Connect => backend.connect(semantic, [&weights.acoustic_connector, &weights.semantic_connector]),
         }
     }
 
-    /// The parts of a token. The first token always has a negative part of its own.
+    /// The parts of a token. The first token always has a separate negative step.
     pub fn parts(&self) -> impl Iterator<Item = Part> + use<B> {
-        let left_out = Part::Step(if self.options.is_batched() { Side::Positive } else { Side::Both });
+        let left_out = if self.options.is_batched() { Part::Positive } else { Part::Both };
         Part::ALL.into_iter().filter(move |part| *part != left_out)
     }
 
     pub fn launch(&mut self, part: Part) -> Done {
-        let pass = if let Part::Step(side) = part { self.backend.begin_pass(side)? } else { None };
+        let pass = part.side().map_or(Ok(None), |side| self.backend.begin_pass(side))?;
         let replay = if pass.is_some() { self.backend.replay_number(part)? } else { None };
         let marks = &self.options.marks;
         let _resident = pass.map(|pass| stage_mark!(marks, Pipeline, "resident", forward = pass, replay = replay));
         B::launch(self, part)
     }
 
-    /// The number of a step's replay for the span around the step. With offloaded layers it is that of the resident ones.
-    fn step_replay(&mut self, side: Side) -> Result<Option<u64>, ModelError> {
-        if self.backend.offloading().is_some() { Ok(None) } else { self.backend.replay_number(Part::Step(side)) }
+    fn step(&mut self, side: Side, token: usize) -> Done {
+        let part = Part::of_step(side);
+        // With offloaded layers, the replay is that of the resident layers, inside this stage.
+        let is_offloaded = self.backend.offloading().is_some();
+        let replay = if is_offloaded { None } else { self.backend.replay_number(part)? };
+        let marks = &self.options.marks;
+        let _stage = match side {
+            Side::Positive => stage_mark!(marks, Pipeline, "transformer_positive", token = token, replay = replay),
+            Side::Negative => stage_mark!(marks, Pipeline, "transformer_negative", token = token, replay = replay),
+            Side::Both => stage_mark!(marks, Pipeline, "transformer", token = token, replay = replay),
+        };
+        self.launch(part)
     }
 
     fn voice_rows(&mut self, voice: usize, samples: &[f32], guidance: &Guidance) -> Result<B::Voice, ModelError> {
         let _stage = stage_mark!(self.options.marks, Pipeline, "voice_encode", voice = voice);
         let Self { backend, weights, config, factors: [scale, bias], .. } = self;
-        let mut latents = tokenizer::run_all(backend, &weights.acoustic_encoder, samples, config.token_samples())?;
+        let mut latents = run_whole(backend, &weights.acoustic_encoder, samples, config.token_samples())?;
         guidance.vary(voice, config.voice_deviation, &mut latents);
         latents.iter_mut().for_each(|latent| *latent = (*latent + *bias) * *scale);
         backend.voice(&latents, &weights.acoustic_connector)
@@ -101,36 +113,30 @@ impl<B: Backend> Engine<B> {
         let voices = voices.collect::<Result<Vec<_>, _>>()?;
         let _stage = stage_mark!(self.options.marks, Pipeline, "prefill", positions = prompt.ids.len());
         self.backend.prefill(&self.config, &prompt.ids, &voices)?;
-        // The negative stream begins with it.
+        // The first input of the negative stream.
         self.backend.take_row(self.config.ids.bos)
     }
 
-    /// Runs the next row of the positive stream, unless it is the prompt. In a batch the negative stream runs it too, which
-    /// is of use only if the token is one of audio.
+    /// Runs the next row of the positive stream; the first one is part of the prompt. In a batch the negative stream runs
+    /// it too, which is of use only for a token of audio.
     fn step_positive(&mut self, token: usize) -> Done {
         if token == 0 {
             return Ok(());
         }
         self.backend.place(Side::Positive, self.state.positions + token - 1)?;
         if !self.options.is_batched() {
-            let (replay, marks) = (self.step_replay(Side::Positive)?, &self.options.marks);
-            let _stage = stage_mark!(marks, Pipeline, "transformer_positive", token = token, replay = replay);
-            return self.launch(Part::Step(Side::Positive));
+            return self.step(Side::Positive, token);
         }
         self.backend.place(Side::Negative, self.state.negative)?;
         self.state.has_run_both = true;
-        let (replay, marks) = (self.step_replay(Side::Both)?, &self.options.marks);
-        let _stage = stage_mark!(marks, Pipeline, "transformer", token = token, replay = replay);
-        self.launch(Part::Step(Side::Both))
+        self.step(Side::Both, token)
     }
 
-    /// Runs the row that the positive stream ran last through the negative stream, unless both ran it together.
+    /// Runs the last row of the positive stream through the negative stream, unless both ran it together.
     fn step_negative(&mut self, token: usize) -> Done {
         if !std::mem::take(&mut self.state.has_run_both) {
             self.backend.place(Side::Negative, self.state.negative)?;
-            let (replay, marks) = (self.step_replay(Side::Negative)?, &self.options.marks);
-            let _stage = stage_mark!(marks, Pipeline, "transformer_negative", token = token, replay = replay);
-            self.launch(Part::Step(Side::Negative))?;
+            self.step(Side::Negative, token)?;
         }
         self.state.negative += 1;
         self.state.has_negative = true;
@@ -139,19 +145,20 @@ impl<B: Backend> Engine<B> {
 
     fn speak(&mut self, token: usize) -> Done {
         self.step_negative(token)?;
-        let steps = self.state.steps;
-        let stage = stage_mark!(self.options.marks, Pipeline, "diffusion", token = token, steps = steps);
-        self.backend.begin_latent(self.state.audio_tokens)?;
-        self.launch(Part::Diffusion)?;
-        drop(stage);
-        let stage = stage_mark!(self.options.marks, Pipeline, "audio_decode", token = token);
-        self.launch(Part::Decode)?;
-        drop(stage);
-        let stage = stage_mark!(self.options.marks, Pipeline, "semantic_encode", token = token);
-        self.launch(Part::Encode)?;
-        drop(stage);
-        let _stage = stage_mark!(self.options.marks, Layer, "connect");
-        self.launch(Part::Connect)
+        for part in [Part::Diffusion, Part::Decode, Part::Encode, Part::Connect] {
+            let (marks, steps) = (&self.options.marks, self.state.steps);
+            let _stage = match part {
+                Part::Diffusion => stage_mark!(marks, Pipeline, "diffusion", token = token, steps = steps),
+                Part::Decode => stage_mark!(marks, Pipeline, "audio_decode", token = token),
+                Part::Encode => stage_mark!(marks, Pipeline, "semantic_encode", token = token),
+                _ => stage_mark!(marks, Layer, "connect"),
+            };
+            if part == Part::Diffusion {
+                self.backend.begin_latent(self.state.audio_tokens)?;
+            }
+            self.launch(part)?;
+        }
+        Ok(())
     }
 
     fn check(&self, prompt: &VoicePrompt, guidance: &Guidance, most_tokens: usize) -> Done {
@@ -164,13 +171,12 @@ impl<B: Backend> Engine<B> {
         if is_there { self.backend.read(what, range) } else { Ok(Vec::new()) }
     }
 
-    /// Where the numbers of some tokens of audio are, each of which has this many.
-    fn range(&self, tokens: &Range<usize>, each: usize) -> Result<Range<usize>, ModelError> {
-        let (Range { start, end }, made) = (tokens.clone(), self.state.audio_tokens);
-        if start <= end && end <= made {
-            return Ok(start * each..end * each);
-        }
-        Err(ModelError::Refused(format!("tokens of audio {start} to {end} were not generated: there are {made}")))
+    /// The values of some tokens of audio, with this many per token.
+    fn range(&self, Range { start, end }: Range<usize>, each: usize) -> Result<Range<usize>, ModelError> {
+        let generated = self.state.audio_tokens;
+        let is_there = start <= end && end <= generated;
+        ensure!(is_there, "tokens of audio {start} to {end} do not exist: {generated} were generated");
+        Ok(start * each..end * each)
     }
 }
 
@@ -202,16 +208,16 @@ impl<B: Backend> VibeVoice for Engine<B> {
     }
 
     fn token(&mut self) -> Result<SpokenToken, ModelError> {
-        let reason = if self.state.has_begun { "the last token was generated" } else { "nothing was begun" };
+        let reason = if self.state.has_begun { "the last one was generated" } else { "no prompt has run yet" };
         ensure!(self.state.has_begun && !self.state.is_over, "there is no next token: {reason}");
         let (index, ids) = (self.state.tokens, self.config.ids);
-        // A token that fails leaves nothing to continue from.
+        // A failed token cannot be continued.
         self.state.is_over = true;
         self.step_positive(index)?;
         let choice = sync_point!("read_token", self.backend.choice())?;
         let id = if self.state.is_endless { ids.audio } else { ids.all().get(choice).copied().unwrap_or(ids.end) };
         if id == ids.bos {
-            // The negative stream begins anew.
+            // The negative stream restarts.
             self.state.negative = 0;
         }
         let audio = (id == ids.audio).then_some(self.state.audio_tokens);
@@ -228,34 +234,30 @@ impl<B: Backend> VibeVoice for Engine<B> {
         Ok(SpokenToken { index, id, audio, is_end: self.state.is_over })
     }
 
-    fn tokens(&self) -> usize {
-        self.state.tokens
-    }
-
     fn audio_tokens(&self) -> usize {
         self.state.audio_tokens
     }
 
     fn audio(&mut self, tokens: Range<usize>) -> Result<Vec<f32>, ModelError> {
-        let range = self.range(&tokens, self.config.token_samples())?;
+        let range = self.range(tokens, self.config.token_samples())?;
         let mut samples = self.backend.read(Read::Samples, range)?;
         samples.iter_mut().for_each(|sample| *sample = sample.clamp(-1.0, 1.0));
         Ok(samples)
     }
 
     fn latents(&mut self, tokens: Range<usize>) -> Result<Vec<f32>, ModelError> {
-        let range = self.range(&tokens, self.config.acoustic.latent)?;
+        let range = self.range(tokens, self.config.acoustic.latent)?;
         self.backend.read(Read::Latents, range)
     }
 
     fn decode(&mut self, latents: &[f32]) -> Result<Vec<f32>, ModelError> {
         let Self { backend, weights, config, .. } = self;
-        tokenizer::run_all(backend, &weights.acoustic_decoder, latents, config.acoustic.latent)
+        run_whole(backend, &weights.acoustic_decoder, latents, config.acoustic.latent)
     }
 
     fn encode(&mut self, samples: &[f32]) -> Result<[Vec<f32>; 2], ModelError> {
         let Self { backend, weights, config, .. } = self;
-        let mut encode = |encoder| tokenizer::run_all(backend, encoder, samples, config.token_samples());
+        let mut encode = |encoder| run_whole(backend, encoder, samples, config.token_samples());
         Ok([encode(&weights.acoustic_encoder)?, encode(&weights.semantic_encoder)?])
     }
 
@@ -304,7 +306,7 @@ impl<B: Backend> VibeVoice for Engine<B> {
 
 impl<B: Backend> Drop for Engine<B> {
     fn drop(&mut self) {
-        // Work on the device uses memory that is freed now; a device that failed does no more.
+        // Pending work uses memory that is freed now.
         let _ = self.backend.wait();
     }
 }

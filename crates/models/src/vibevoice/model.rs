@@ -1,4 +1,4 @@
-//! A speech model with its weights on a device: what can be asked of it, whatever the device.
+//! VibeVoice on a device, and the settings of a generation.
 
 use std::ops::Range;
 
@@ -8,25 +8,25 @@ use crate::{
     StreamMode, error::ensure, tts::random_bits,
 };
 
-/// How a model is made ready.
+/// How a model is loaded.
 #[derive(Debug, Clone)]
 pub struct VibeVoiceOptions {
-    /// Number type of weights, activations and caches.
+    /// Dtype of weights, activations and caches.
     pub dtype: Dtype,
-    /// The capacity of the cache of the positive stream in positions: those of the prompt, and one a token.
+    /// Capacity of the positive stream's cache: the positions of the prompt, and one per token.
     pub capacity: usize,
-    /// The capacity of the cache of the negative stream in positions: one a token.
+    /// Capacity of the negative stream's cache: one position per token.
     pub negative_capacity: usize,
-    /// Whether a token is replayed as graphs.
+    /// Whether tokens are replayed as graphs.
     pub graph: GraphMode,
     /// Which stages are marked, and where.
     pub marks: Marks,
-    /// How layers of the language model are offloaded; none if all are resident.
+    /// How layers of the language model are offloaded, if some are.
     pub offload: Option<Offload>,
 }
 
 impl VibeVoiceOptions {
-    /// Options for a dtype, for prompts of this many positions and this many new tokens, with defaults for the rest.
+    /// Options for a dtype, prompts of this many positions and this many new tokens.
     pub fn new(dtype: Dtype, positions: usize, tokens: usize) -> Self {
         let capacity = positions.saturating_add(tokens);
         Self {
@@ -39,7 +39,7 @@ impl VibeVoiceOptions {
         }
     }
 
-    /// Whether both streams run as one batch: where layers are streamed so.
+    /// Whether both streams run as one batch.
     pub(crate) fn is_batched(&self) -> bool {
         self.offload.as_ref().is_some_and(|offload| offload.mode == StreamMode::Batched)
     }
@@ -50,18 +50,18 @@ impl VibeVoiceOptions {
     }
 }
 
-/// How latents are made, and tokens chosen.
+/// Settings of the diffusion and of sampling.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Guidance {
-    /// Steps of the solver: 10 or 20, usually.
+    /// Solver steps, usually 10 or 20.
     pub steps: usize,
-    /// How far the positive stream is followed, away from the negative one: 1 is not at all further.
+    /// Classifier-free guidance scale; 1 ignores the negative stream.
     pub scale: f32,
-    /// What the diffusion begins with.
+    /// The initial noise.
     pub noise: Noise,
-    /// Whether the latents of voices are varied, as the published models do.
+    /// Whether noise is added to the latents of voices, as in the published models.
     pub varies_voices: bool,
-    /// Whether every token is one of audio until as many were made as were asked for: synthetic weights know no end.
+    /// Whether all tokens are of audio, up to the maximum: synthetic weights do not predict the end.
     pub is_endless: bool,
 }
 
@@ -71,22 +71,22 @@ impl Default for Guidance {
     }
 }
 
-/// What the diffusion of a token begins with.
+/// The initial noise of the diffusion.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Noise {
-    /// Numbers of a seed and the place of the token.
+    /// From a seed and the index of the token.
     Seed(u64),
-    /// These numbers, one audio token after another, followed by silence.
+    /// These values, one token of audio after another, then zeros.
     Given(Vec<f32>),
 }
 
-/// Places of the noise of voices, far behind those of tokens.
-const VOICE_PLACES: u32 = 1 << 31;
+/// The noise of voices has indices far above those of tokens.
+const FIRST_VOICE: u32 = 1 << 31;
 
 impl Guidance {
-    /// Refuses what makes no latents.
+    /// Refuses a scale that is not finite.
     pub fn check(&self) -> Done {
-        ensure!(self.scale.is_finite(), "`{}` is no scale to follow a stream by", self.scale);
+        ensure!(self.scale.is_finite(), "the guidance scale is {}, expected a finite number", self.scale);
         Ok(())
     }
 
@@ -100,38 +100,38 @@ impl Guidance {
         }
     }
 
-    /// Varies the latents of a voice: all by one random size, each number by one of its own.
+    /// Adds noise to the latents of a voice, with one random amplitude for all.
     pub(crate) fn vary(&self, voice: usize, deviation: f32, latents: &mut [f32]) {
         let Noise::Seed(seed) = self.noise else { return };
         if !self.varies_voices {
             return;
         }
-        let noise = normal(seed, VOICE_PLACES.wrapping_add(voice as u32), latents.len() + 1);
-        let Some((size, rest)) = noise.split_first() else { return };
-        latents.iter_mut().zip(rest).for_each(|(latent, noise)| *latent += deviation * size * noise);
+        let noise = normal(seed, FIRST_VOICE.wrapping_add(voice as u32), latents.len() + 1);
+        let Some((amplitude, rest)) = noise.split_first() else { return };
+        latents.iter_mut().zip(rest).for_each(|(latent, noise)| *latent += deviation * amplitude * noise);
     }
 }
 
-/// What is known of a token when it is made.
+/// A generated token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SpokenToken {
-    /// Which one it is, from 0.
+    /// Its index, from 0.
     pub index: usize,
-    /// What was chosen: one of the model's ids.
+    /// The sampled special id.
     pub id: u32,
-    /// Which token of audio it is, if it is one.
+    /// Its index among the tokens of audio, if it is one.
     pub audio: Option<usize>,
-    /// Whether it is the last: the end was chosen, or as many were made as were asked for.
+    /// Whether it is the last: the end was sampled, or this is the maximum.
     pub is_end: bool,
 }
 
 /// VibeVoice on a device.
 ///
 /// Stages are marked at every depth: `voice_encode` with `voice`, and `prefill` with `positions`; then, each with `token`,
-/// `transformer_positive` (not in the first token: the prompt has run it), and of tokens of audio `transformer_negative`,
-/// `diffusion` with `steps`, `audio_decode` and `semantic_encode`. Where both streams are one batch
-/// ([`StreamMode::Batched`](crate::StreamMode::Batched)) their pass is `transformer`. Reads from the device are sync points:
-/// `read_token` once per token, `read_audio`.
+/// `transformer_positive` (except in the first token, which the prompt includes), and for tokens of audio
+/// `transformer_negative`, `diffusion` with `steps`, `audio_decode` and `semantic_encode`. If both streams are one batch
+/// ([`StreamMode::Batched`](crate::StreamMode::Batched)), their pass is `transformer`. Reads from the device are sync
+/// points: `read_token` once per token, `read_audio`.
 ///
 /// ```
 /// use laptime_models::{
@@ -146,81 +146,75 @@ pub struct SpokenToken {
 /// let options = VibeVoiceOptions::new(Dtype::F32, prompt.ids.len(), 3);
 /// let mut model = cpu::vibevoice(config, &VibeVoiceWeights::synthetic(1), options, 1)?;
 ///
-/// // Synthetic weights do not decide the end: three tokens are 0.4 s.
+/// // Synthetic weights do not predict the end, so ask for exactly three tokens: 0.4 s.
 /// model.begin(&prompt, &Guidance { is_endless: true, ..Guidance::default() }, 3)?;
 /// while !model.token()?.is_end {}
 /// assert_eq!(model.audio(0..3)?.len(), 9600);
 /// # Ok::<(), laptime_models::ModelError>(())
 /// ```
 pub trait VibeVoice {
-    /// What the model is.
+    /// The configuration.
     fn config(&self) -> &VibeVoiceConfig;
 
-    /// How it was prepared.
+    /// The options it was loaded with.
     fn options(&self) -> &VibeVoiceOptions;
 
-    /// Encodes the voices of a prompt and runs it, for at most this many tokens. The last generation is forgotten. Refuses
-    /// what [`VoicePrompt::check`] does.
+    /// Encodes the voices of a prompt and runs it, for at most this many tokens. Forgets the last generation.
     fn begin(&mut self, prompt: &VoicePrompt, guidance: &Guidance, most_tokens: usize) -> Done;
 
-    /// Generates the next token: the positive stream continues, a token is sampled, and for one of audio the samples are
-    /// made and encoded. Refuses to continue behind the last token, or behind one that failed.
+    /// Generates the next token, and its samples if it is one of audio. Fails after the last token and after an error.
     fn token(&mut self) -> Result<SpokenToken, ModelError>;
 
-    /// Tokens since [`VibeVoice::begin`].
-    fn tokens(&self) -> usize;
-
-    /// How many of them are of audio.
+    /// Tokens of audio since [`VibeVoice::begin`].
     fn audio_tokens(&self) -> usize;
 
     /// The samples of some tokens of audio, between -1 and 1. Waits for the device.
     fn audio(&mut self, tokens: Range<usize>) -> Result<Vec<f32>, ModelError>;
 
-    /// The latents of some tokens of audio, as the diffusion head left them. Waits for the device.
+    /// The latents of some tokens of audio. Waits for the device.
     fn latents(&mut self, tokens: Range<usize>) -> Result<Vec<f32>, ModelError>;
 
-    /// The samples of latents of the tokenizer, from silence on. The generation is not touched.
+    /// Decodes latents after silence. The generation is not changed.
     fn decode(&mut self, latents: &[f32]) -> Result<Vec<f32>, ModelError>;
 
-    /// What the acoustic and the semantic encoder make of samples, from silence on. The generation is not touched.
+    /// The acoustic and semantic encodings of samples after silence. The generation is not changed.
     fn encode(&mut self, samples: &[f32]) -> Result<[Vec<f32>; 2], ModelError>;
 
-    /// The logits of [`SpecialIds::all`](super::SpecialIds::all) at the last position of the positive stream. Waits for the
-    /// device.
+    /// The logits of [`SpecialIds::all`](super::SpecialIds::all) at the positive stream's last position. Waits for the device.
     fn logits(&mut self) -> Result<Vec<f32>, ModelError>;
 
-    /// The normed hidden states of both streams at the last position of each: empty where it ran none. Waits for the device.
+    /// The normed hidden states of both streams at their last positions; empty without one. Waits for the device.
     fn hidden(&mut self) -> Result<[Vec<f32>; 2], ModelError>;
 
     /// The semantic encoding of the last token of audio. Waits for the device.
     fn semantic(&mut self) -> Result<Vec<f32>, ModelError>;
 
-    /// How layers are offloaded; none if all are resident.
+    /// How layers are offloaded, if some are.
     fn offloading(&self) -> Option<Offloading>;
 
     /// The finished visits of offloaded layers since the last call, in order. Does not wait for the device.
     fn layer_visits(&mut self) -> Result<Vec<LayerVisit>, ModelError>;
 
-    /// Whether tokens are replayed as graphs, and if not, why.
+    /// Whether tokens are replayed as graphs, and if not, why not.
     fn replay(&self) -> Replay;
 
-    /// The milliseconds of each part of a token at the last position: the mean of this many replays. Empty on a device that
-    /// does not launch parts. Forgets the generation.
+    /// Milliseconds per part of a token at the last position, the mean of this many replays. Empty on the CPU. Forgets the
+    /// generation.
     fn part_times(&mut self, times: usize) -> Result<Vec<(&'static str, f64)>, ModelError>;
 
-    /// Waits until the device has done everything.
+    /// Waits for the device.
     fn wait(&mut self) -> Done;
 
     /// Forgets the prompt and all tokens.
     fn reset(&mut self) -> Done;
 }
 
-/// This many numbers as they are drawn from a normal distribution, for one place: pairs of even numbers turned into pairs of
-/// normal ones (Box and Muller), in 64 bits.
-pub fn normal(seed: u64, place: u32, count: usize) -> Vec<f32> {
+/// This many normally distributed numbers for an index, by the Box-Muller transform in 64 bits.
+pub fn normal(seed: u64, index: u32, count: usize) -> Vec<f32> {
     let pairs = (0..count.div_ceil(2)).flat_map(|pair| {
-        let even = |which: u32| (f64::from(random_bits(seed, place, 2 * pair as u32 + which)) + 0.5) / 2.0_f64.powi(32);
-        let (length, angle) = ((-2.0 * even(0).ln()).sqrt(), std::f64::consts::TAU * even(1));
+        let uniform =
+            |which: u32| (f64::from(random_bits(seed, index, 2 * pair as u32 + which)) + 0.5) / 2.0_f64.powi(32);
+        let (length, angle) = ((-2.0 * uniform(0).ln()).sqrt(), std::f64::consts::TAU * uniform(1));
         [(length * angle.cos()) as f32, (length * angle.sin()) as f32]
     });
     pairs.take(count).collect()
@@ -231,7 +225,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn noise_is_given_or_of_a_seed() {
+    fn noise_is_given_or_from_a_seed() {
         let given = Guidance { noise: Noise::Given(vec![1.0, 2.0, 3.0]), ..Guidance::default() };
         assert_eq!((given.noise_of(0, 2), given.noise_of(1, 2)), (vec![1.0, 2.0], vec![3.0, 0.0]));
         let drawn = Guidance::default();
@@ -240,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn voices_are_varied_only_where_asked() {
+    fn voices_are_varied_only_if_asked() {
         let mut latents = [0.0; 64];
         Guidance { varies_voices: false, ..Guidance::default() }.vary(0, 0.5, &mut latents);
         assert_eq!(latents, [0.0; 64]);
@@ -251,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_normal_and_those_of_their_place() {
+    fn numbers_are_normal_and_depend_on_seed_and_index() {
         let drawn: Vec<f64> = (0..500).flat_map(|place| normal(7, place, 63)).map(f64::from).collect();
         let count = drawn.len() as f64;
         let moment = |power: i32| drawn.iter().map(|number| number.powi(power)).sum::<f64>() / count;

@@ -1,12 +1,11 @@
-//! The convolutions of a tokenizer, the rows that each of them sees, and how wide everything becomes: known before anything
-//! is allocated.
+//! The sizes of a tokenizer's convolutions and of the buffers of a run.
 
 use super::{TokenizerConfig, VibeVoiceConfig};
 
-/// Numbers that lists of rows begin at multiples of, so that they can be read by 16 bytes.
+/// Alignment of lists in numbers, for 16-byte loads.
 const ALIGNED: usize = 8;
 
-/// Numbers behind each packed row of a convolution on a GPU.
+/// Padding after each packed row of a convolution on a GPU.
 pub const BEHIND: usize = 8;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,12 +19,12 @@ pub enum Coder {
 pub struct ConvShape {
     pub inputs: usize,
     pub outputs: usize,
-    /// Positions that its kernel has.
+    /// Kernel width.
     pub kernel: usize,
-    /// Positions that become one, or that one becomes if it is transposed.
+    /// The downsampling factor, or the upsampling factor if transposed.
     pub stride: usize,
     pub is_transposed: bool,
-    /// Whether it is the last one of a decoder.
+    /// Whether it is the last convolution of a decoder.
     pub makes_samples: bool,
 }
 
@@ -33,9 +32,9 @@ pub struct ConvShape {
 pub struct TokenizerShape {
     pub stages: Vec<StageShape>,
     pub head: ConvShape,
-    /// Positions that a mixer sees.
+    /// Kernel width of a mixer.
     pub taps: usize,
-    /// Rows of a token that enter.
+    /// Input rows per token.
     pub entering: usize,
     pub eps: f32,
 }
@@ -44,11 +43,11 @@ pub struct TokenizerShape {
 pub struct StageShape {
     pub enter: ConvShape,
     pub blocks: usize,
-    /// Numbers of a row inside the feed-forward part of a block.
+    /// Inner width of the feed-forward parts.
     pub inner: usize,
 }
 
-/// The rows that a convolution sees: those it keeps of the run before, then those of each token.
+/// The input of a convolution: rows kept from the previous run, then the rows of each token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct List {
     pub begin: usize,
@@ -57,7 +56,7 @@ pub struct List {
     pub each: usize,
 }
 
-/// What convolutions see, in the order in which they run, and how many numbers of a token are elsewhere at most.
+/// The inputs of all convolutions in order, and the sizes of the other buffers per token.
 #[derive(Debug, Clone, Default)]
 pub struct Plan {
     pub lists: Vec<List>,
@@ -65,33 +64,33 @@ pub struct Plan {
     pub inner: usize,
     pub columns: usize,
     pub samples: usize,
-    /// Rows of a token that each product has, and the numbers of such a row.
+    /// Rows per token and inner width of each matrix product.
     pub products: Vec<[usize; 2]>,
     tokens: usize,
 }
 
 impl ConvShape {
-    /// Positions of the input that one row of columns has.
+    /// Input positions per matrix product row.
     fn taps(&self) -> usize {
         if self.is_transposed { self.kernel.div_ceil(self.stride.max(1)) } else { self.kernel }
     }
 
-    /// Positions before the first that it sees.
+    /// Earlier positions that the first output needs.
     fn kept(&self) -> usize {
         self.taps().saturating_sub(if self.is_transposed { 1 } else { self.stride })
     }
 
-    /// Rows that it makes of these.
+    /// Output rows for this many input rows.
     pub fn rows(&self, rows: usize) -> usize {
         if self.is_transposed { rows.saturating_mul(self.stride) } else { rows / self.stride.max(1) }
     }
 
-    /// Products of a row with the kernel that these rows take.
-    pub fn looks(&self, rows: usize) -> usize {
+    /// Rows of its matrix product for this many input rows.
+    pub fn product_rows(&self, rows: usize) -> usize {
         if self.is_transposed { rows } else { self.rows(rows) }
     }
 
-    /// Rows of the kernel as a product reads it.
+    /// Rows of the packed kernel.
     pub fn packed_rows(&self) -> usize {
         if self.is_transposed { self.outputs.saturating_mul(self.stride) } else { self.outputs }
     }
@@ -100,7 +99,7 @@ impl ConvShape {
 impl TokenizerShape {
     pub fn new(config: &TokenizerConfig, coder: Coder) -> Self {
         let (is_decoder, last) = (coder == Coder::Decoder, config.ratios.len());
-        // Stages are counted in the order in which they run: from the audio, or from latents.
+        // `at` counts stages in the order in which they run, `place` from the audio.
         let place = |stage: usize| if is_decoder { last - stage } else { stage };
         let plain = |[inputs, outputs]: [usize; 2], kernel| ConvShape {
             inputs,
@@ -115,7 +114,7 @@ impl TokenizerShape {
             let enter = match at.checked_sub(1).map(place) {
                 None => plain([if is_decoder { config.latent } else { 1 }, channels], config.kernel),
                 Some(before) => {
-                    // The ratio between two stages is that of the lower one.
+                    // The ratio between two stages is that of the one nearer to the audio.
                     let stride = config.ratios[before.min(place(at))];
                     let shape = plain([config.channels(before), channels], stride.saturating_mul(2));
                     ConvShape { stride, is_transposed: is_decoder, ..shape }
@@ -148,7 +147,7 @@ impl VibeVoiceConfig {
 }
 
 impl List {
-    /// Its first number that is new.
+    /// Where the rows of the first token begin.
     pub fn entering(&self) -> usize {
         self.begin.saturating_add(self.kept.saturating_mul(self.width))
     }
@@ -177,18 +176,18 @@ impl Plan {
         self.lists.push(List { begin, width, kept, each });
     }
 
-    /// Adds what a convolution sees; returns how many rows it makes of a token's.
+    /// Adds a convolution. Returns its output rows per token.
     fn conv(&mut self, of: &ConvShape, rows: usize) -> usize {
         self.list(of.inputs, of.kept(), rows);
-        let (made, looks, width) = (of.rows(rows), of.looks(rows), of.taps().saturating_mul(of.inputs));
-        self.products.push([looks, width]);
+        let (output, product_rows, width) = (of.rows(rows), of.product_rows(rows), of.taps().saturating_mul(of.inputs));
+        self.products.push([product_rows, width]);
         if of.makes_samples {
-            self.samples = made;
-            return made;
+            self.samples = output;
+            return output;
         }
-        self.columns = self.columns.max(looks.saturating_mul(width.saturating_add(BEHIND)));
-        self.hidden = self.hidden.max(made.saturating_mul(of.outputs));
-        made
+        self.columns = self.columns.max(product_rows.saturating_mul(width.saturating_add(BEHIND)));
+        self.hidden = self.hidden.max(output.saturating_mul(of.outputs));
+        output
     }
 
     pub fn kept_numbers(&self) -> usize {
@@ -207,19 +206,19 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_one_row_at_one_end_and_its_samples_at_the_other() {
+    fn a_token_is_one_latent_and_its_samples() {
         let [decoder, encoder] = plans("7b", 1);
         // Stages with 3, 3, 3, 3, 3, 3 and 8 blocks, and a head.
         assert_eq!((decoder.lists.len(), encoder.lists.len()), (7 + 26 + 1, 7 + 26 + 1));
         assert_eq!((decoder.lists[0].each, decoder.lists[0].width, decoder.samples), (1, 64, 3200));
         assert_eq!((encoder.lists[0].each, encoder.lists[0].width, encoder.lists[33].each), (3200, 1, 1));
         assert_eq!((decoder.hidden, decoder.inner), (3200 * 32, 3200 * 128));
-        // A transposed kernel is as long as two strides: one position before is seen.
+        // A transposed kernel has two strides, so it needs one earlier position.
         assert_eq!((decoder.lists[9].kept, encoder.lists[4].kept), (1, 2));
     }
 
     #[test]
-    fn lists_lie_one_behind_the_other() {
+    fn lists_are_aligned_and_do_not_overlap() {
         for plan in plans("tiny", 3) {
             for pair in plan.lists.windows(2) {
                 assert!(pair[0].end(3) <= pair[1].begin && pair[1].begin.is_multiple_of(ALIGNED), "{pair:?}");

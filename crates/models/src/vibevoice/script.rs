@@ -1,10 +1,10 @@
-//! Scripts: who says what.
+//! Scripts of several speakers.
 
 use std::path::Path;
 
-use crate::{Done, ModelError, error::ensure, folder::read_text};
+use crate::{ModelError, error::ensure, folder::read_text};
 
-/// What is said where no script is given.
+/// The default script.
 const BUILT_IN: &str = "Speaker 1: Welcome back. Today we look at where the time of a model goes.
 Speaker 2: And why moving a layer takes longer than running it.
 Speaker 1: Let us measure it, then.
@@ -15,16 +15,16 @@ Speaker 1: Let us measure it, then.
 pub struct Script {
     /// The lines, in order.
     pub lines: Vec<Line>,
-    /// The numbers of the speakers as the script has them, in order of first appearance.
+    /// The speaker numbers in the script, in order of first appearance.
     pub speakers: Vec<u32>,
 }
 
-/// What one speaker says.
+/// A line of one speaker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Line {
-    /// Which of the speakers, in order of first appearance.
+    /// The speaker, as an index of [`Script::speakers`].
     pub speaker: usize,
-    /// What is said.
+    /// The text.
     pub text: String,
 }
 
@@ -40,7 +40,7 @@ impl Script {
         Self::parse(&text).map_err(|error| ModelError::Refused(format!("`{}`: {error}", path.display())))
     }
 
-    /// Reads lines `Speaker N: text`, case-insensitive. A line that names no speaker goes on with the one before.
+    /// Reads lines `Speaker N: text`, case-insensitive. A line without a speaker continues the one before.
     pub fn parse(text: &str) -> Result<Self, ModelError> {
         let mut script = Self { lines: Vec::new(), speakers: Vec::new() };
         let lines = text.lines().enumerate().map(|(at, line)| (at + 1, line.trim()));
@@ -52,12 +52,14 @@ impl Script {
                 }
                 (None, Some(last)) => last.text = format!("{} {line}", last.text).trim().to_owned(),
                 (None, None) => {
-                    let reason = format!("line {at} names no speaker: lines begin with `Speaker 1:`");
+                    let reason = format!("line {at} has no speaker, expected `Speaker 1: text`");
                     return Err(ModelError::Refused(reason));
                 }
             }
         }
-        script.check()?;
+        ensure!(!script.lines.is_empty(), "the script has no lines `Speaker 1: text`");
+        let empty = script.lines.iter().find(|line| line.text.is_empty()).map(|line| script.speakers[line.speaker]);
+        ensure!(empty.is_none(), "a line of speaker {} has no text", empty.unwrap_or_default());
         Ok(script)
     }
 
@@ -67,20 +69,9 @@ impl Script {
             self.speakers.len() - 1
         })
     }
-
-    fn check(&self) -> Done {
-        ensure!(!self.lines.is_empty(), "the script has no lines `Speaker 1: text`");
-        match self.lines.iter().find(|line| line.text.is_empty()) {
-            Some(line) => {
-                let number = self.speakers[line.speaker];
-                Err(ModelError::Refused(format!("a line of speaker {number} has no text")))
-            }
-            None => Ok(()),
-        }
-    }
 }
 
-/// The number and the text of a line that names a speaker.
+/// The speaker and the text of a line.
 fn spoken(line: &str) -> Option<(u32, &str)> {
     let (name, text) = line.split_once(':')?;
     let (word, number) = name.trim().split_once(char::is_whitespace)?;
@@ -93,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn speakers_are_known_in_order_of_first_appearance() {
+    fn speakers_are_listed_in_order_of_first_appearance() {
         let script = Script::parse("Speaker 3: Hello: you.\n\n speaker 1 :  Hi.\nand more\nSpeaker 3: Bye.\n").unwrap();
         assert_eq!(script.speakers, [3, 1]);
         let said: Vec<(usize, &str)> = script.lines.iter().map(|line| (line.speaker, line.text.as_str())).collect();
@@ -102,9 +93,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_script_is_told() {
+    fn invalid_scripts_are_refused() {
         let refused = |text: &str| Script::parse(text).unwrap_err().to_string();
-        assert_eq!(refused("\nHello."), "line 2 names no speaker: lines begin with `Speaker 1:`");
+        assert_eq!(refused("\nHello."), "line 2 has no speaker, expected `Speaker 1: text`");
         assert_eq!(refused(" \n"), "the script has no lines `Speaker 1: text`");
         assert_eq!(refused("Speaker 2:\nSpeaker 1: Hi."), "a line of speaker 2 has no text");
         let error = Script::read(Path::new("/nowhere/it.txt")).unwrap_err().to_string();

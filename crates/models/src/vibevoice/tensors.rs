@@ -1,22 +1,19 @@
-//! The weights of VibeVoice: one table of the tensors under the names that `transformers` publishes, which every device
-//! loads and every prediction counts.
+//! The weights of VibeVoice: one table of tensors by their names in `transformers`, which devices load and predictions count.
 //!
-//! The tensors of the language model are those of a decoder under other names: [`VibeVoiceConfig::renamed`]. The older
-//! names are in `weights.rs`.
+//! The language model has another prefix than a separate one: [`VibeVoiceConfig::renamed`]. `weights.rs` has the names
+//! of the first checkpoints.
 
 use super::plan::{Coder, ConvShape, StageShape, TokenizerShape};
 use super::{TokenizerConfig, VibeVoiceConfig, count::Count};
 use crate::decoder::{count::Specs, weights::Load};
 use crate::tts::{self, ConvTensors, LoadNamed, Loaded};
-use crate::{Role, TensorSpec, tensors::tensor};
+use crate::{HasTensors, Role, TensorSpec, tensors::tensor};
 
-/// How a device holds weights.
+/// How a device stores weights.
 pub trait Kinds: Sized {
     type Matrix;
     type Vector;
-    /// A convolution over time.
     type Conv;
-    /// A convolution of each channel by itself.
     type Depthwise;
 }
 
@@ -28,8 +25,7 @@ pub trait VoiceLoad<K: Kinds>: Load<Matrix = K::Matrix, Vector = K::Vector> {
 
 pub type Linear<K> = tts::Linear<<K as Kinds>::Matrix, <K as Kinds>::Vector>;
 
-/// A block of a tokenizer: it mixes positions channel by channel, then comes a feed-forward part. The scales multiply
-/// what each adds.
+/// A block of a tokenizer: a depthwise convolution over positions, then a feed-forward part, both with a scale per channel.
 pub struct Mixer<K: Kinds> {
     pub norm: K::Vector,
     pub mixer: K::Depthwise,
@@ -48,8 +44,8 @@ pub struct Connector<K: Kinds> {
 }
 
 /// The diffusion head, without biases: `enter` projects a noisy latent, `condition` a hidden state of the language model,
-/// `time` a time with `silu` between its matrices, and `leave` projects to a velocity. `adapt` gives shift and scale of
-/// the last norm.
+/// `time_in` and `time_out` a time embedding (with SiLU between), and `leave` projects to a velocity. `adapt` gives shift
+/// and scale of the last norm.
 pub struct DiffusionHead<K: Kinds> {
     pub enter: K::Matrix,
     pub condition: K::Matrix,
@@ -80,7 +76,7 @@ pub struct Weights<K: Kinds> {
 
 /// An encoder or a decoder of audio: stages, and the convolution to latents or samples.
 pub struct Tokenizer<K: Kinds> {
-    /// The first keeps the length; each other shortens or lengthens.
+    /// The first keeps the length, the others resample.
     pub stages: Vec<Stage<K>>,
     pub head: K::Conv,
     pub shape: TokenizerShape,
@@ -92,8 +88,8 @@ pub struct Stage<K: Kinds> {
 }
 
 impl VibeVoiceConfig {
-    /// The tensor of a decoder alone, as the checkpoint names it.
-    pub fn renamed(spec: &TensorSpec) -> TensorSpec {
+    /// A tensor of a language model as the checkpoint names it.
+    pub(crate) fn renamed(spec: &TensorSpec) -> TensorSpec {
         let name = match spec.name.strip_prefix("model.") {
             Some(rest) => format!("model.language_model.{rest}"),
             None => spec.name.clone(),
@@ -106,34 +102,29 @@ impl VibeVoiceConfig {
         let (hidden, [acoustic, semantic]) = (self.decoder.hidden, [self.acoustic.latent, self.semantic.latent]);
         Ok(Weights {
             diffusion_head: self.diffusion_head(loader)?,
-            semantic_encoder: Tokenizer::load(
-                loader,
-                "model.semantic_tokenizer_encoder",
-                &self.semantic,
-                Coder::Encoder,
-            )?,
-            acoustic_decoder: Tokenizer::load(loader, "model.audio_tower.decoder", &self.acoustic, Coder::Decoder)?,
-            acoustic_encoder: Tokenizer::load(loader, "model.audio_tower.encoder", &self.acoustic, Coder::Encoder)?,
+            semantic_encoder: Tokenizer::load(loader, "semantic_tokenizer_encoder", &self.semantic, Coder::Encoder)?,
+            acoustic_decoder: Tokenizer::load(loader, "audio_tower.decoder", &self.acoustic, Coder::Decoder)?,
+            acoustic_encoder: Tokenizer::load(loader, "audio_tower.encoder", &self.acoustic, Coder::Encoder)?,
             acoustic_connector: Connector::load(loader, "model.multi_modal_projector", acoustic, hidden)?,
             semantic_connector: Connector::load(loader, "model.semantic_connector", semantic, hidden)?,
         })
     }
 
-    /// The descriptions of these weights, and all their tensors.
+    /// The specs of these weights, and a list of all of them.
     pub(crate) fn specs(&self) -> (Weights<Count>, Vec<TensorSpec>) {
         let mut loader = Specs::default();
         let Ok(weights) = self.load(&mut loader);
         (weights, loader.0)
     }
 
-    /// The factors of latents: they are divided by the first, and the second is subtracted, for the acoustic decoder.
+    /// For the acoustic decoder, latents are divided by the first and the second is subtracted.
     pub(crate) fn factors(&self) -> [TensorSpec; 2] {
         let one = |name: &str, role| tensor(format!("model.{name}"), [], role);
         [one("latent_scaling_factor", Role::Norm), one("latent_bias_factor", Role::Bias)]
     }
 
     pub(super) fn diffusion_head<K: Kinds, L: VoiceLoad<K>>(&self, loader: &mut L) -> Loaded<DiffusionHead<K>, L> {
-        let (hidden, latent, ffn) = (self.decoder.hidden, self.acoustic.latent, self.head.ffn);
+        let (hidden, latent) = (self.decoder.hidden, self.acoustic.latent);
         let named =
             |name: &str, shape: [usize; 2]| tensor(format!("model.diffusion_head.{name}.weight"), shape, Role::Linear);
         Ok(DiffusionHead {
@@ -143,27 +134,33 @@ impl VibeVoiceConfig {
             time_out: loader.matrix(&[named("timestep_proj.fc2", [hidden, hidden])])?,
             adapt: loader.matrix(&[named("final_layer.linear_1", [hidden.saturating_mul(2), hidden])])?,
             leave: loader.matrix(&[named("final_layer.linear_2", [latent, hidden])])?,
-            layers: (0..self.head.layers)
-                .map(|at| {
-                    let gate_up =
-                        ["gate", "up"].map(|part| named(&format!("layers.{at}.ffn.{part}_proj"), [ffn, hidden]));
-                    let norm = format!("model.diffusion_head.layers.{at}.norm.weight");
-                    Ok(HeadLayer {
-                        norm: loader.named_vector(norm, hidden, Role::Norm)?,
-                        adapt: loader
-                            .matrix(&[named(&format!("layers.{at}.linear"), [hidden.saturating_mul(3), hidden])])?,
-                        gate_up: loader.matrix(&gate_up)?,
-                        down: loader.matrix(&[named(&format!("layers.{at}.ffn.down_proj"), [hidden, ffn])])?,
-                    })
-                })
-                .collect::<Result<_, _>>()?,
+            layers: (0..self.head.layers).map(|at| self.head_layer(loader, at)).collect::<Result<_, _>>()?,
         })
     }
 
-    /// Every tensor of its checkpoint.
-    pub fn tensors(&self) -> Vec<TensorSpec> {
+    fn head_layer<K: Kinds, L: VoiceLoad<K>>(&self, loader: &mut L, at: usize) -> Loaded<HeadLayer<K>, L> {
+        let (hidden, ffn, prefix) = (self.decoder.hidden, self.head.ffn, format!("model.diffusion_head.layers.{at}"));
+        let named = |name: &str, shape: [usize; 2]| tensor(format!("{prefix}.{name}.weight"), shape, Role::Linear);
+        Ok(HeadLayer {
+            norm: loader.named_vector(format!("{prefix}.norm.weight"), hidden, Role::Norm)?,
+            adapt: loader.matrix(&[named("linear", [hidden.saturating_mul(3), hidden])])?,
+            gate_up: loader.matrix(&["ffn.gate_proj", "ffn.up_proj"].map(|name| named(name, [ffn, hidden])))?,
+            down: loader.matrix(&[named("ffn.down_proj", [hidden, ffn])])?,
+        })
+    }
+}
+
+impl HasTensors for VibeVoiceConfig {
+    fn all_tensors(&self) -> Vec<TensorSpec> {
         let decoder = self.decoder.tensors();
         decoder.iter().map(Self::renamed).chain(self.factors()).chain(self.specs().1).collect()
+    }
+}
+
+impl<K: Kinds> DiffusionHead<K> {
+    /// The adaptations of the layers, then that of the last norm.
+    pub fn adapts(&self) -> impl Iterator<Item = &K::Matrix> {
+        self.layers.iter().map(|layer| &layer.adapt).chain([&self.adapt])
     }
 }
 
@@ -178,19 +175,14 @@ impl<K: Kinds> Connector<K> {
 }
 
 impl<K: Kinds> Tokenizer<K> {
-    pub fn load<L: VoiceLoad<K>>(
-        loader: &mut L,
-        name: &str,
-        config: &TokenizerConfig,
-        coder: Coder,
-    ) -> Loaded<Self, L> {
-        let shape = TokenizerShape::new(config, coder);
+    fn load<L: VoiceLoad<K>>(loader: &mut L, part: &str, config: &TokenizerConfig, coder: Coder) -> Loaded<Self, L> {
+        let (name, shape) = (format!("model.{part}"), TokenizerShape::new(config, coder));
         let stage = |(at, of): (usize, &StageShape)| {
             let prefix =
                 at.checked_sub(1).map_or_else(|| format!("{name}.stem"), |at| format!("{name}.conv_layers.{at}"));
             let ConvShape { inputs, outputs, kernel, .. } = of.enter;
             let enter = match of.enter.is_transposed {
-                true => ConvTensors::lengthening(&format!("{prefix}.convtr.convtr"), [inputs, outputs, kernel]),
+                true => ConvTensors::transposed(&format!("{prefix}.convtr.convtr"), [inputs, outputs, kernel]),
                 false => ConvTensors::new(&format!("{prefix}.conv.conv"), [outputs, inputs, kernel]),
             };
             let enter = loader.conv(&enter, of.enter)?;
@@ -227,9 +219,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_different_and_those_of_checkpoints() {
+    fn names_are_unique_and_those_of_checkpoints() {
         let config = VibeVoiceConfig::from_preset("7b").unwrap();
-        let all = config.tensors();
+        let all = config.all_tensors();
         let shape = |name: &str| {
             let found = all.iter().find(|spec| spec.name == name).unwrap_or_else(|| panic!("no `{name}`"));
             found.shape.clone()

@@ -1,4 +1,4 @@
-//! Samples of voices.
+//! Voice samples.
 
 use std::path::Path;
 
@@ -7,46 +7,44 @@ use hound::{SampleFormat, WavReader, WavSpec};
 use super::{VibeVoiceConfig, normal};
 use crate::{ModelError, error::ensure};
 
-/// How long a voice lasts that is made by formula.
-pub const SYNTHETIC_SECONDS: f64 = 2.0;
+const SYNTHETIC_SECONDS: f64 = 2.0;
 
-/// How loud voices are made, as a share of the largest number: -25 dB.
+/// The RMS loudness of voices: -25 dBFS.
 const LOUDNESS: f64 = 0.056_234_132_519_034_91;
 
-/// What keeps a division from one by 0.
+/// Avoids a division by 0.
 const NOT_ZERO: f64 = 1e-6;
 
-/// A sample of a voice, of one channel and as loud as models are used to.
+/// A voice sample: one channel, normalised to -25 dBFS.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Voice {
     /// Its samples.
     pub samples: Vec<f32>,
-    /// The rate that its file had, where that is not the model's: it was resampled linearly.
+    /// The sample rate of its file, if the samples were resampled.
     pub resampled_from: Option<u32>,
 }
 
 impl Voice {
-    /// Samples at the model's rate, made as loud as models are used to.
+    /// A voice of samples at the model's rate.
     pub fn new(mut samples: Vec<f32>) -> Result<Self, ModelError> {
         let are_numbers = !samples.is_empty() && samples.iter().all(|sample| sample.is_finite());
-        ensure!(are_numbers, "a voice has no samples, or some that are no numbers");
-        make_loud(&mut samples);
+        ensure!(are_numbers, "a voice has no samples, or NaN or infinite ones");
+        normalise(&mut samples);
         Ok(Self { samples, resampled_from: None })
     }
 
-    /// The voice of a WAV file. Channels are made one, and another rate than the model's is resampled linearly.
+    /// The voice of a WAV file. Channels are averaged, and another rate than the model's is resampled linearly.
     pub fn read(path: &Path, config: &VibeVoiceConfig) -> Result<Self, ModelError> {
         let damaged = |reason: String| ModelError::damaged(path, reason);
         let mut reader = WavReader::open(path).map_err(|error| match error {
             hound::Error::IoError(source) => ModelError::Open { path: path.to_owned(), source },
-            other => damaged(format!("it is no WAV file: {other}")),
+            other => damaged(format!("not a WAV file: {other}")),
         })?;
         let spec = reader.spec();
-        let samples =
-            samples_of(&mut reader, spec).map_err(|error| damaged(format!("its audio cannot be read: {error}")))?;
+        let samples = samples_of(&mut reader, spec).map_err(|error| damaged(format!("unreadable audio: {error}")))?;
         let samples = one_channel(&samples, spec.channels);
         if spec.sample_rate == 0 || samples.is_empty() {
-            return Err(damaged("it has no audio in it".to_owned()));
+            return Err(damaged("it has no audio".to_owned()));
         }
         let is_other = spec.sample_rate != config.sample_rate;
         let samples = if is_other { resampled(&samples, spec.sample_rate, config.sample_rate) } else { samples };
@@ -54,7 +52,7 @@ impl Voice {
         Ok(Self { resampled_from: is_other.then_some(spec.sample_rate), ..voice })
     }
 
-    /// A voice by formula, from a seed: two tones and a little noise, higher from speaker to speaker.
+    /// A synthetic voice: two tones and some noise, higher for each speaker.
     pub fn synthetic(config: &VibeVoiceConfig, seed: u64, speaker: usize) -> Self {
         let rate = f64::from(config.sample_rate.max(1));
         let count = (SYNTHETIC_SECONDS * rate) as usize;
@@ -63,11 +61,11 @@ impl Voice {
         let tone = |at: usize, pitch: f64| (std::f64::consts::TAU * pitch * at as f64 / rate).sin();
         let one = |at: usize| (0.3 * tone(at, low) + 0.1 * tone(at, 4.1 * low)) as f32 + 0.02 * noise[at];
         let mut samples: Vec<f32> = (0..count).map(one).collect();
-        make_loud(&mut samples);
+        normalise(&mut samples);
         Self { samples, resampled_from: None }
     }
 
-    /// Tokens of audio that it fills.
+    /// Its length in tokens of audio, rounded up.
     pub fn tokens(&self, config: &VibeVoiceConfig) -> usize {
         self.samples.len().div_ceil(config.token_samples().max(1))
     }
@@ -88,7 +86,7 @@ fn one_channel(samples: &[f32], channels: u16) -> Vec<f32> {
     samples.chunks_exact(channels).map(|each| each.iter().sum::<f32>() / channels as f32).collect()
 }
 
-/// Samples at another rate, on straight lines between those that are there.
+/// Resamples by linear interpolation.
 fn resampled(samples: &[f32], from: u32, to: u32) -> Vec<f32> {
     let step = f64::from(from) / f64::from(to.max(1));
     let count = (samples.len() as f64 / step).round().max(1.0) as usize;
@@ -100,8 +98,8 @@ fn resampled(samples: &[f32], from: u32, to: u32) -> Vec<f32> {
     (0..count).map(|place| one(place as f64 * step)).collect()
 }
 
-/// Makes samples as loud as models are used to, and no louder than a number can be.
-fn make_loud(samples: &mut [f32]) {
+/// Normalises the RMS loudness, with a peak of at most 1.
+fn normalise(samples: &mut [f32]) {
     let count = samples.len().max(1) as f64;
     let square = samples.iter().map(|sample| f64::from(*sample).powi(2)).sum::<f64>() / count;
     let factor = LOUDNESS / (square.sqrt() + NOT_ZERO);
@@ -123,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_voice_is_as_loud_as_models_are_used_to() {
+    fn voices_are_normalised() {
         let voice = Voice::synthetic(&config(), 1, 0);
         let square = voice.samples.iter().map(|sample| f64::from(*sample).powi(2)).sum::<f64>() / 48_000.0;
         assert!((20.0 * square.sqrt().log10() + 25.0).abs() < 0.01);
@@ -153,23 +151,23 @@ mod tests {
     }
 
     #[test]
-    fn resampled_numbers_lie_on_straight_lines() {
+    fn resampling_is_linear() {
         assert_eq!(resampled(&[0.0, 1.0, 2.0, 3.0], 1, 2), [0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.0]);
         assert_eq!(resampled(&[0.0, 1.0, 2.0, 3.0], 2, 1), [0.0, 2.0]);
         assert_eq!(one_channel(&[1.0, 3.0, 5.0, 7.0], 2), [2.0, 6.0]);
     }
 
     #[test]
-    fn files_that_are_no_voices_are_named() {
+    fn invalid_voice_files_are_named() {
         let missing = Voice::read(Path::new("/nowhere/it.wav"), &config()).unwrap_err().to_string();
         assert_eq!(missing, "cannot open `/nowhere/it.wav`");
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("it.wav");
-        std::fs::write(&path, "no audio").unwrap();
+        std::fs::write(&path, "text").unwrap();
         let error = Voice::read(&path, &config()).unwrap_err().to_string();
-        assert!(error.contains("it is no WAV file") || error.starts_with("cannot open"), "{error}");
+        assert!(error.contains("not a WAV file") || error.starts_with("cannot open"), "{error}");
         Audio { samples: vec![], rate: 24_000 }.write_wav(&path).unwrap();
         let error = Voice::read(&path, &config()).unwrap_err().to_string();
-        assert!(error.contains("it has no audio in it"), "{error}");
+        assert!(error.contains("it has no audio"), "{error}");
     }
 }

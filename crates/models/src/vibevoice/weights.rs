@@ -1,4 +1,4 @@
-//! Where the weights of a speech model come from: a seed, or a folder.
+//! The weights of VibeVoice: synthetic, or from a folder.
 
 use std::path::Path;
 
@@ -8,32 +8,26 @@ use crate::{
     weights::TensorSource,
 };
 
-/// The weights of a speech model, before they are on a device.
+/// The weights of VibeVoice, not yet on a device.
 pub type VibeVoiceWeights = WeightsOf<VibeVoiceConfig>;
 
-impl HasTensors for VibeVoiceConfig {
-    fn all_tensors(&self) -> Vec<TensorSpec> {
-        self.tensors()
-    }
-}
-
 impl VibeVoiceWeights {
-    /// Weights by formula, from a seed: tensors are filled as those of Qwen2.
+    /// Synthetic weights, filled as those of Qwen2.
     pub fn synthetic(seed: u64) -> Self {
         Self::filled(Family::Qwen2, seed)
     }
 
-    /// The weights of a folder, once they are seen to fit the model: `model.safetensors`, or several with an index, under
-    /// the names of `transformers` or the older ones. Nothing is read but headers.
+    /// The weights of a folder: `model.safetensors`, or several with an index, with the names of `transformers` or those of
+    /// the first checkpoints. Checks names and shapes, and reads only headers.
     pub fn open(folder: &Path, config: &VibeVoiceConfig) -> Result<Self, ModelError> {
         config.check()?;
         let files = Folder::open_any(folder)?;
         let is_older = files.tensors.contains_key(OLDER_ONLY);
         let as_stored = |name: &str| if is_older { older(name) } else { name.to_owned() };
-        let specs = config.tensors().into_iter();
+        let specs = config.all_tensors().into_iter();
         let stored = specs.map(|spec| TensorSpec { name: as_stored(&spec.name), ..spec }).collect();
         let mut files = files.checked(folder, &config.name, stored, |name| is_harmless(config, name))?;
-        for TensorSpec { name, .. } in config.tensors() {
+        for TensorSpec { name, .. } in config.all_tensors() {
             files.rename(&as_stored(&name), name);
         }
         Ok(Self::stored(files))
@@ -62,13 +56,13 @@ impl TensorSource for DecoderWeights<'_> {
     }
 }
 
-/// What checkpoints carry along: a head that is the embedding, and what is computed anew.
+/// Tensors that checkpoints have and the model does not need: a tied head, and constants.
 fn is_harmless(config: &VibeVoiceConfig, name: &str) -> bool {
     let is_tied_head = config.decoder.tied && name == "lm_head.weight";
     is_tied_head || name.ends_with("rotary_emb.inv_freq") || name.ends_with(".fix_std")
 }
 
-/// Parts of names and what they were, longer ones before those that they begin with.
+/// Prefixes and what they were in the first checkpoints, longer ones first.
 const OLDER: [(&str, &str); 14] = [
     ("model.diffusion_head.timestep_proj.fc1.", "model.prediction_head.t_embedder.mlp.0."),
     ("model.diffusion_head.timestep_proj.fc2.", "model.prediction_head.t_embedder.mlp.2."),
@@ -87,9 +81,9 @@ const OLDER: [(&str, &str); 14] = [
 ];
 
 /// A tensor that only checkpoints with the older names have.
-pub(super) const OLDER_ONLY: &str = "model.prediction_head.cond_proj.weight";
+const OLDER_ONLY: &str = "model.prediction_head.cond_proj.weight";
 
-pub(super) fn older(name: &str) -> String {
+fn older(name: &str) -> String {
     let found = OLDER.iter().find_map(|(new, old)| Some(format!("{old}{}", name.strip_prefix(new)?)));
     let renamed = found.unwrap_or_else(|| name.replacen("model.audio_tower.", "model.acoustic_tokenizer.", 1));
     if renamed.contains("prediction_head.layers.") {
@@ -101,18 +95,18 @@ pub(super) fn older(name: &str) -> String {
     }
 }
 
-/// Stages were two lists: what changes the length, and the blocks.
+/// Stages were two lists: resampling convolutions and blocks.
 fn older_tokenizer(name: &str) -> String {
     let list = if name.contains(".decoder.") { "upsample_layers" } else { "downsample_layers" };
     let name = name.replace(".mixer.conv.", ".mixer.conv.conv.conv.").replace(".head.conv.", ".head.conv.conv.");
-    if let Some((before, behind)) = name.split_once(".stem.") {
-        return match behind.strip_prefix("stage.") {
+    if let Some((before, after)) = name.split_once(".stem.") {
+        return match after.strip_prefix("stage.") {
             Some(block) => format!("{before}.stages.0.{block}"),
-            None => format!("{before}.{list}.0.0.{behind}"),
+            None => format!("{before}.{list}.0.0.{after}"),
         };
     }
-    let Some((before, behind)) = name.split_once(".conv_layers.") else { return name };
-    let Some((layer, rest)) = behind.split_once('.') else { return name };
+    let Some((before, after)) = name.split_once(".conv_layers.") else { return name };
+    let Some((layer, rest)) = after.split_once('.') else { return name };
     let stage = layer.parse::<usize>().map_or(0, |layer| layer + 1);
     match rest.strip_prefix("stage.") {
         Some(block) => format!("{before}.stages.{stage}.{block}"),
@@ -128,20 +122,20 @@ mod tests {
     use std::collections::HashSet;
 
     #[test]
-    fn synthetic_numbers_are_those_of_the_published_names() {
+    fn synthetic_weights_depend_on_the_published_names() {
         let config = VibeVoiceConfig::from_preset("tiny").unwrap();
         let weights = VibeVoiceWeights::synthetic(7);
         let spec = &config.decoder.layer_tensors(1)[1];
-        let TensorData::Filled { fill: Fill::Random { key: made, .. }, .. } = weights.decoder().tensor(spec).unwrap()
+        let TensorData::Filled { fill: Fill::Random { key: found, .. }, .. } = weights.decoder().tensor(spec).unwrap()
         else {
             panic!("a matrix is random")
         };
-        assert_eq!(made, key(7, "model.language_model.layers.1.self_attn.q_proj.weight"));
+        assert_eq!(found, key(7, "model.language_model.layers.1.self_attn.q_proj.weight"));
         weights.check_finite(&config).unwrap();
     }
 
     #[test]
-    fn a_tied_head_that_is_stored_does_no_harm() {
+    fn a_stored_tied_head_is_ignored() {
         let tied = VibeVoiceConfig::from_preset("1.5b").unwrap();
         assert!(is_harmless(&tied, "lm_head.weight") && is_harmless(&tied, "model.acoustic_tokenizer.fix_std"));
         assert!(!is_harmless(&tied, "model.other"));
@@ -184,8 +178,8 @@ mod tests {
     }
 
     #[test]
-    fn no_two_tensors_had_one_name() {
-        let all = VibeVoiceConfig::from_preset("tiny").unwrap().tensors();
+    fn older_names_are_unique() {
+        let all = VibeVoiceConfig::from_preset("tiny").unwrap().all_tensors();
         let names: HashSet<String> = all.iter().map(|spec| older(&spec.name)).collect();
         assert_eq!(names.len(), all.len());
     }

@@ -1,4 +1,4 @@
-//! Fusers on the CPU against a reference in plain formulas: fused caches, first logits, and the tokens that follow.
+//! Fusers on the CPU against a plain reference: fused caches, first logits and generated tokens.
 
 use crate::common::{
     c2c::{Case, c2c, decoder, expected, fuser, prompt},
@@ -10,7 +10,7 @@ use laptime_models::{
 };
 use proptest::prelude::*;
 
-/// How far a number of f32 may be from the expected one, by the largest of them.
+/// Tolerance of f32 results, relative to the largest value.
 const WITHIN: f32 = 1e-5;
 
 fn of_case(case: &Case, name: &str, dtype: Dtype) -> C2c<'static> {
@@ -22,12 +22,12 @@ fn response(name: &str) -> Response {
     if name == "response" { Response::Fused(SharerMask::FIRST) } else { Response::Plain }
 }
 
-/// The largest distance over the largest number that is expected.
+/// The largest error relative to the largest expected value.
 fn off(found: &[f32], expected: &[f32]) -> f32 {
     distance(found, expected) / expected.iter().fold(0.0, |most: f32, number| most.max(number.abs()))
 }
 
-/// How far the receiver's cache is from the expected one.
+/// The error of the receiver's cache.
 fn cache_off(c2c: &mut C2c<'_>, case: &Case) -> f32 {
     let layers = case.cache.iter().enumerate().map(|(layer, [keys, values])| {
         let found = c2c.receiver.read_positions(layer, 0..10).unwrap();
@@ -37,7 +37,7 @@ fn cache_off(c2c: &mut C2c<'_>, case: &Case) -> f32 {
 }
 
 #[test]
-fn fused_caches_logits_and_tokens_are_the_expected_ones() {
+fn fused_caches_logits_and_tokens_equal_the_expected_ones() {
     let expected = expected();
     assert_eq!(expected.cases.len(), 5);
     for (name, case) in &expected.cases {
@@ -52,7 +52,7 @@ fn fused_caches_logits_and_tokens_are_the_expected_ones() {
 }
 
 #[test]
-fn halves_come_near() {
+fn half_precision_is_close() {
     let expected = expected();
     for (name, case) in &expected.cases {
         for (dtype, within) in [(Dtype::F16, 0.01), (Dtype::Bf16, 0.06)] {
@@ -65,7 +65,7 @@ fn halves_come_near() {
 }
 
 #[test]
-fn fusing_changes_what_the_receiver_says() {
+fn fusing_changes_the_generated_tokens() {
     let expected = expected();
     let mut alone = decoder("qwen3", Dtype::F32);
     alone.prefill(&Tokens::one(expected.ids.clone())).unwrap();
@@ -80,13 +80,13 @@ fn closed_gates_are_skipped_and_counted() {
     let fused = c2c.read(&prompt(&expected, 2), Response::Plain).unwrap();
     assert_eq!(fused, Fused { layers: 6, paths: 10, closed: 2 });
     let gates = c2c.fuser.gates();
-    assert_eq!(gates[0].layers(), [[true; 2]; 3]);
-    assert_eq!(gates[1].layers(), [[true, true], [false, true], [true, false]]);
-    assert_eq!((gates[1].open_layers(), gates[1].open_paths(), gates[1].closed_paths()), (3, 4, 2));
+    assert_eq!(gates[0].0, [[true; 2]; 3]);
+    assert_eq!(gates[1].0, [[true, true], [false, true], [true, false]]);
+    assert_eq!(Fused::of(&gates[1]), Fused { layers: 3, paths: 4, closed: 2 });
 }
 
 #[test]
-fn what_a_closed_gate_leaves_is_as_it_was() {
+fn a_closed_gate_leaves_the_cache_unchanged() {
     let ids = expected().ids;
     let mut plain = decoder("qwen3", Dtype::F32);
     plain.prefill(&Tokens::one(ids[..10].to_vec())).unwrap();
@@ -99,7 +99,7 @@ fn what_a_closed_gate_leaves_is_as_it_was() {
 }
 
 #[test]
-fn the_order_of_layers_changes_no_number() {
+fn the_order_of_layers_does_not_change_results() {
     let expected = expected();
     let prompt = prompt(&expected, 1);
     let mut caches = [FuseOrder::Batched, FuseOrder::ByLayer].map(|order| {
@@ -115,7 +115,7 @@ fn the_order_of_layers_changes_no_number() {
 }
 
 #[test]
-fn a_mask_says_who_is_heard() {
+fn a_mask_selects_the_sharers() {
     let expected = expected();
     let run = |mask: SharerMask| {
         let mut c2c = c2c(&["long", "short"], Dtype::F32, FuseMode::Sequential);
@@ -123,20 +123,19 @@ fn a_mask_says_who_is_heard() {
         let Generated { tokens, fused } = c2c.generate(&prompt, 16, Response::Plain).unwrap();
         (tokens, fused, c2c.sharers.iter().map(|sharer| sharer.length()).collect::<Vec<_>>())
     };
-    let only = |number| SharerMask::from_number(number).unwrap();
-    let (tokens, fused, heard) = run(only(1));
-    assert_eq!((tokens, fused.layers, heard), (expected.cases["long"].greedy.clone(), 3, vec![10, 0]));
-    let (tokens, fused, heard) = run(only(2));
-    assert_eq!((tokens, fused.closed, heard), (expected.cases["short"].greedy.clone(), 2, vec![0, 10]));
-    let (tokens, fused, heard) = run(only(-1));
-    assert_eq!((fused, heard), (Fused::default(), vec![0, 0]));
+    let (tokens, fused, lengths) = run(SharerMask(1));
+    assert_eq!((tokens, fused.layers, lengths), (expected.cases["long"].greedy.clone(), 3, vec![10, 0]));
+    let (tokens, fused, lengths) = run(SharerMask(2));
+    assert_eq!((tokens, fused.closed, lengths), (expected.cases["short"].greedy.clone(), 2, vec![0, 10]));
+    let (tokens, fused, lengths) = run(SharerMask::NONE);
+    assert_eq!((fused, lengths), (Fused::default(), vec![0, 0]));
     let mut alone = decoder("qwen3", Dtype::F32);
     alone.prefill(&Tokens::one(expected.ids.clone())).unwrap();
     assert_eq!(tokens[..1], alone.sampled().unwrap());
 }
 
 #[test]
-fn two_sharers_that_are_one_are_heard_twice_in_parallel() {
+fn two_equal_sharers_add_twice_in_parallel() {
     let expected = expected();
     let mut twice = c2c(&["long", "long"], Dtype::F32, FuseMode::Parallel);
     twice.read(&prompt(&expected, 2), Response::Plain).unwrap();
@@ -151,7 +150,7 @@ fn two_sharers_that_are_one_are_heard_twice_in_parallel() {
 }
 
 #[test]
-fn sequences_that_run_together_are_fused_as_they_are_alone() {
+fn sequences_of_a_batch_are_fused_like_single_ones() {
     let expected = expected();
     let (config, weights) = fuser("long");
     let mut fuser = cpu::fuser(vec![(config, &weights)], FuseOptions::new(Dtype::F32), 2).unwrap();
@@ -191,7 +190,7 @@ fn of_batch(name: &str, batch: usize) -> Box<dyn Decoder> {
 }
 
 #[test]
-fn a_sharer_may_have_the_same_tokens_in_other_places() {
+fn a_sharer_may_have_the_same_tokens_at_other_positions() {
     let ids = expected().ids;
     let run = |start: usize, prepare: &dyn Fn(&mut dyn Decoder)| {
         let mut c2c = c2c(&["long"], Dtype::F32, FuseMode::Sequential);
@@ -217,7 +216,7 @@ fn a_sharer_may_have_the_same_tokens_in_other_places() {
 }
 
 #[test]
-fn prompts_that_cannot_be_run_are_refused_before_anything_is() {
+fn invalid_prompts_are_refused_before_anything_runs() {
     let expected = expected();
     let mut c2c = c2c(&["long"], Dtype::F32, FuseMode::Sequential);
     let shared = |ids: Vec<u32>, sharers| Prompt::shared(ids, sharers, SharerMask::FIRST).unwrap();
@@ -230,37 +229,37 @@ fn prompts_that_cannot_be_run_are_refused_before_anything_is() {
     let plain = Response::Plain;
     assert_eq!(refused(&shared(vec![1; 120], 1), 10, plain), "129 tokens do not fit: `qwen3` has 128");
     assert_eq!(refused(&shared(vec![1, 199], 1), 1, plain), "token 199 is outside the vocabulary of `qwen3` (199)");
-    assert_eq!(refused(&shared(ids.clone(), 2), 1, plain), "the prompt is for 2 teachers, and there are 1");
+    assert_eq!(refused(&shared(ids.clone(), 2), 1, plain), "the prompt is for 2 sharers, but there are 1");
     let mut aligned = shared(ids, 1);
     aligned.sharers[0][0] = 300;
     assert_eq!(refused(&aligned, 1, plain), "token 300 is outside the vocabulary of `long` (199)");
     aligned.is_aligned = true;
     let fused = Response::Fused(SharerMask::FIRST);
-    assert!(refused(&aligned, 1, fused).starts_with("the response can be fused only where"));
+    assert!(refused(&aligned, 1, fused).starts_with("the response can be fused only if"));
 }
 
 #[test]
-fn a_fuse_of_what_is_not_there_is_refused() {
+fn positions_outside_the_caches_are_refused() {
     let expected = expected();
     let mut c2c = c2c(&["long"], Dtype::F32, FuseMode::Sequential);
     c2c.receiver.prefill(&Tokens::one(expected.ids.clone())).unwrap();
     let section = |positions, mask| Section { positions, sharer_starts: vec![0], mask };
     let mut refused = |section: Section| c2c.fuse_section(&section).unwrap_err().to_string();
     let first = SharerMask::FIRST;
-    assert_eq!(refused(section(0..12, first)), "positions 0 to 12 are not in the cache of `qwen3`, of 11");
-    assert_eq!(refused(section(0..4, first)), "positions 0 to 4 are not in the cache of `long`, of 0");
-    assert_eq!(refused(section(0..4, SharerMask::all(2))), "sharer 2 is asked for, and there are 1");
+    assert_eq!(refused(section(0..12, first)), "positions 0 to 12 are not in the cache of `qwen3`, which has 11");
+    assert_eq!(refused(section(0..4, first)), "positions 0 to 4 are not in the cache of `long`, which has 0");
+    assert_eq!(refused(section(0..4, SharerMask::all(2))), "there is no sharer 2: there are 1");
     c2c.sharers[0] = decoder("c2c/short", Dtype::F32);
     c2c.sharers[0].prefill(&Tokens::one(expected.ids)).unwrap();
     let error = c2c.fuse_section(&section(0..4, first)).unwrap_err().to_string();
-    assert_eq!(error, "the fuser is for `long`, and not for `short`");
+    assert_eq!(error, "the fuser is for `long`, not for `short`");
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
-    fn a_section_in_two_parts_is_fused_as_in_one(cut in 1_usize..10) {
+    fn a_section_in_two_parts_is_fused_like_one(cut in 1_usize..10) {
         let ids = expected().ids;
         let run = |cuts: &[std::ops::Range<usize>]| {
             let mut c2c = c2c(&["long"], Dtype::F32, FuseMode::Sequential);

@@ -1,4 +1,4 @@
-//! Fusers of folders: what joins two models is read as it was written, and what does not is named.
+//! Fusers from folders: published layouts are read, and faults are named.
 
 use std::{
     fs,
@@ -7,7 +7,7 @@ use std::{
 
 use crate::common::c2c::{fuser, fuser_folder, receiver, sharer};
 use laptime_models::{
-    Config, Dtype, Fill, ModelError, TensorData,
+    Config, Dtype, Fill, HasTensors, ModelError, TensorData,
     fuser::{Alignment, FuserConfig, FuserWeights},
     synthetic,
 };
@@ -17,13 +17,13 @@ use safetensors::tensor::{Dtype as StoredType, TensorView};
 fn a_published_layout_is_read() {
     let (config, weights) = fuser("long");
     assert_eq!((config.hidden, config.intermediate, config.blocks), (20, 28, 3));
-    let heard: Vec<usize> = config.pairs.iter().map(|pair| pair.sharer_layer).collect();
-    assert_eq!(heard, Alignment::LastAligned.layers(3, 5));
+    let layers: Vec<usize> = config.pairs.iter().map(|pair| pair.sharer_layer).collect();
+    assert_eq!(layers, Alignment::LastAligned.layers(3, 5));
     weights.check_finite(&config).unwrap();
     let (config, weights) = fuser("short");
     assert_eq!(config.blocks, 4);
-    let heard: Vec<usize> = config.pairs.iter().map(|pair| pair.sharer_layer).collect();
-    assert_eq!(heard, Alignment::KNearest.layers(3, 2));
+    let layers: Vec<usize> = config.pairs.iter().map(|pair| pair.sharer_layer).collect();
+    assert_eq!(layers, Alignment::KNearest.layers(3, 2));
     let types = [0, 1, 2].map(|projector| {
         let TensorData::Stored { dtype, .. } = weights.tensor(&config.projector_tensors(projector)[0]).unwrap() else {
             panic!("it is stored");
@@ -34,7 +34,7 @@ fn a_published_layout_is_read() {
 }
 
 #[test]
-fn the_numbers_are_those_that_torch_wrote() {
+fn values_equal_those_that_torch_wrote() {
     let (config, weights) = fuser("long");
     let seed = serde_json::from_str::<serde_json::Value>(
         &fs::read_to_string(crate::common::folder("c2c/expected.json")).unwrap(),
@@ -87,21 +87,21 @@ impl Copy {
 
     /// Why it is refused, without the name of its folder.
     fn refused(&self) -> String {
-        told(self.open().unwrap_err(), &self.path)
+        message(self.open().unwrap_err(), &self.path)
     }
 }
 
-fn told(error: ModelError, folder: &Path) -> String {
+fn message(error: ModelError, folder: &Path) -> String {
     assert!(error.hint().is_some(), "{error} has no hint");
     error.to_string().replace(&folder.display().to_string(), "FOLDER")
 }
 
 fn named(reason: &str) -> String {
-    format!("the fuser in `FOLDER/final` does not join `long` to `qwen3`: {reason}")
+    format!("the fuser in `FOLDER/final` does not fit `long` and `qwen3`: {reason}")
 }
 
 #[test]
-fn either_folder_may_be_named_and_one_without_a_fuser_is_told() {
+fn either_folder_may_be_named_and_one_without_a_fuser_is_refused() {
     let copy = Copy::new("long");
     copy.open().unwrap();
     FuserWeights::open(&copy.path.join("final"), &receiver(), &sharer("long")).unwrap();
@@ -115,33 +115,33 @@ fn a_fuser_for_other_heads_names_both_sides() {
     assert!(
         error
             .to_string()
-            .contains("does not join `short` to `qwen3`: it is for a sharer of 5 layers, and `short` has 2"),
+            .contains("does not fit `short` and `qwen3`: it is for a sharer with 5 layers, but `short` has 2"),
         "{error}"
     );
     let narrow = Config { layers: 5, ..sharer("short") };
     let error = FuserWeights::open(&fuser_folder("long"), &receiver(), &narrow).unwrap_err().to_string();
-    assert!(error.ends_with("it is for a sharer with 2 heads of 8, and `short` has 1 of 16"), "{error}");
+    assert!(error.ends_with("it is for a sharer with 2 heads of 8, but `short` has 1 of 16"), "{error}");
     let wide = Config { head_dim: 64, ..receiver() };
     let error = FuserWeights::open(&fuser_folder("long"), &wide, &sharer("long")).unwrap_err().to_string();
-    assert!(error.ends_with("it is for a receiver with 2 heads of 32, and `qwen3` has 2 of 64"), "{error}");
+    assert!(error.ends_with("it is for a receiver with 2 heads of 32, but `qwen3` has 2 of 64"), "{error}");
 }
 
 #[test]
 fn a_fuser_for_other_layers_names_both_sides() {
     let open = |receiver: Config, sharer: Config| {
-        told(FuserWeights::open(&fuser_folder("long"), &receiver, &sharer).unwrap_err(), &fuser_folder("long"))
+        message(FuserWeights::open(&fuser_folder("long"), &receiver, &sharer).unwrap_err(), &fuser_folder("long"))
     };
     let more = Config { layers: 4, ..receiver() };
-    assert_eq!(open(more, sharer("long")), named("it is for a receiver of 3 layers, and `qwen3` has 4"));
+    assert_eq!(open(more, sharer("long")), named("it is for a receiver with 3 layers, but `qwen3` has 4"));
     let deeper = Config { layers: 9, ..sharer("long") };
-    assert_eq!(open(receiver(), deeper), named("it is for a sharer of 5 layers, and `long` has 9"));
+    assert_eq!(open(receiver(), deeper), named("it is for a sharer with 5 layers, but `long` has 9"));
     let copy = Copy::new("long");
     copy.replace("projector_config.json", "[[4, 2]]", "[[7, 2]]");
-    assert_eq!(copy.refused(), named("it is for a sharer of 8 layers, and `long` has 5"));
+    assert_eq!(copy.refused(), named("it is for a sharer with 8 layers, but `long` has 5"));
 }
 
 #[test]
-fn pairs_of_one_s_own_are_taken_where_they_fit() {
+fn other_pairs_of_layers_are_read() {
     let copy = Copy::new("long");
     copy.replace("projector_config.json", "[[4, 2]]", "[[1, 0], [4, 2]]");
     let (config, _) = copy.open().unwrap();
@@ -155,26 +155,31 @@ fn a_fuser_that_was_trained_for_another_known_model_is_refused() {
     let record = copy.path.join("config.json");
     let trained = r#"{"model": {"base_model": "Qwen/Qwen3-0.6B", "teacher_model": "Qwen/Qwen3-1.7B"}}"#;
     fs::write(&record, trained).unwrap();
-    // `qwen3` and `long` are no names that are known, so that nothing can be said of them.
+    // `qwen3` and `long` are not presets, so the names cannot be compared.
     copy.open().unwrap();
     let given = Config { name: "Qwen3-1.7B".to_owned(), ..receiver() };
-    let error = told(FuserWeights::open(&copy.path, &given, &sharer("long")).unwrap_err(), &copy.path);
-    assert!(error.ends_with("it was trained with `Qwen3-0.6B` where `Qwen3-1.7B` is given"), "{error}");
+    let error = message(FuserWeights::open(&copy.path, &given, &sharer("long")).unwrap_err(), &copy.path);
+    assert!(error.ends_with("it was trained with `Qwen3-0.6B`, not with `Qwen3-1.7B`"), "{error}");
     fs::write(&record, "{").unwrap();
     let error = copy.refused();
     assert!(error.starts_with("`FOLDER/config.json`: invalid record of training"), "{error}");
 }
 
 #[test]
-fn files_that_say_nothing_sensible_are_named() {
+fn invalid_files_are_named() {
     for (file, part, with, reason) in [
         ("projector_config.json", "{\"0\"", "{\"2\": {}, \"0\"", ""),
-        ("projector_config.json", "{\"1\"", "{\"2\": {}, \"1\"", "it joins more or fewer than two models"),
-        ("projector_config.json", "\"0\": [[2, 0]]", "\"x\": [[2, 0]]", "a layer in it has no number"),
-        ("projector_config.json", "[[2, 0]]", "[]", "a layer in it hears nothing"),
+        ("projector_config.json", "{\"1\"", "{\"2\": {}, \"1\"", "expected exactly one pair of models"),
+        ("projector_config.json", "\"0\": [[2, 0]]", "\"x\": [[2, 0]]", "a layer is not a number"),
+        ("projector_config.json", "[[2, 0]]", "[]", "a layer has no source layer"),
         ("projector_config.json", "[[2, 0]]", "3", "invalid list of pairs"),
-        ("projector_0.json", "C2CProjector", "AllInOneProjector", "it is a `AllInOneProjector`, and `C2CProjector`"),
-        ("projector_1.json", "\"hidden_dim\": 20", "\"hidden_dim\": 24", "its widths are not those of the projectors"),
+        ("projector_0.json", "C2CProjector", "AllInOneProjector", "it is a `AllInOneProjector`; only `C2CProjector`"),
+        (
+            "projector_1.json",
+            "\"hidden_dim\": 20",
+            "\"hidden_dim\": 24",
+            "its sizes differ from those of other projectors",
+        ),
         ("projector_1.json", "{", "[", "invalid projector"),
         (
             "projector_2.json",
@@ -193,16 +198,16 @@ fn files_that_say_nothing_sensible_are_named() {
     let copy = Copy::new("long");
     (0..3).for_each(|at| copy.replace(&format!("projector_{at}.json"), "\"num_layers\": 3", "\"num_layers\": 2"));
     let error = copy.open().unwrap_err().to_string();
-    assert_eq!(error, "fuser of `long` to `qwen3`: `num_layers` is 2, and it is 3 to 64");
+    assert_eq!(error, "fuser of `long` to `qwen3`: `num_layers` is 2, expected 3 to 64");
 }
 
 #[test]
 fn missing_extra_and_misshapen_tensors_are_named_in_one_error() {
     let copy = Copy::new("long");
-    // A fourth block and another width are what the file does not hold.
+    // The file has no fourth block.
     (0..3).for_each(|at| copy.replace(&format!("projector_{at}.json"), "\"num_layers\": 3", "\"num_layers\": 4"));
     let error = copy.refused();
-    assert!(error.starts_with("the fuser in `FOLDER/final` is not whole: 18 tensors are missing (`projector_0.key_proj_mlp2.blocks.1.norm.weight`, "), "{error}");
+    assert!(error.starts_with("the fuser in `FOLDER/final` is incomplete: 18 tensors are missing (`projector_0.key_proj_mlp2.blocks.1.norm.weight`, "), "{error}");
     let copy = Copy::new("long");
     fs::copy(fuser_folder("short").join("final/projector_2.pt"), copy.file("projector_2.pt")).unwrap();
     let error = copy.refused();
@@ -225,7 +230,7 @@ fn missing_extra_and_misshapen_tensors_are_named_in_one_error() {
 }
 
 #[test]
-fn safetensors_of_the_same_names_are_read_too() {
+fn safetensors_with_the_same_names_are_read() {
     let (config, weights) = fuser("long");
     let copy = Copy::new("long");
     for projector in config.projectors() {
@@ -242,13 +247,13 @@ fn safetensors_of_the_same_names_are_read_too() {
     }
     let (again, same) = copy.open().unwrap();
     assert_eq!(again, config);
-    for spec in config.tensors() {
+    for spec in config.all_tensors() {
         assert_eq!(same.tensor(&spec).unwrap().to_f32(), weights.tensor(&spec).unwrap().to_f32(), "{}", spec.name);
     }
 }
 
 #[test]
-fn a_file_truncated_anywhere_is_refused() {
+fn truncated_files_are_refused() {
     let copy = Copy::new("long");
     let path = copy.file("projector_0.pt");
     let whole = fs::read(&path).unwrap();
@@ -264,7 +269,7 @@ fn a_file_truncated_anywhere_is_refused() {
 }
 
 #[test]
-fn a_number_that_is_not_finite_is_named() {
+fn non_finite_values_are_named() {
     let copy = Copy::new("long");
     let path = copy.file("projector_2.pt");
     let mut bytes = fs::read(&path).unwrap();

@@ -1,4 +1,4 @@
-//! Speech on the CPU against what `transformers` makes of a tiny model.
+//! VibeVoice on the CPU against `transformers`, with a tiny model.
 
 use crate::common::{
     distance,
@@ -6,11 +6,11 @@ use crate::common::{
 };
 use laptime_models::Dtype;
 
-/// How far numbers of f32 may be from the expected ones.
+/// Tolerance of f32 results.
 const WITHIN: f32 = 1e-4;
 
 #[test]
-fn tokens_and_all_that_is_made_of_them_are_the_expected_ones() {
+fn tokens_and_their_audio_equal_the_expected_ones() {
     let expected = expected();
     let mut model = model(Dtype::F32, None);
     let ids = config().ids;
@@ -39,12 +39,12 @@ fn tokens_and_all_that_is_made_of_them_are_the_expected_ones() {
             near("semantic", &model.semantic().unwrap(), &case.semantic[audio]);
             audio += 1;
         }
-        assert_eq!((model.tokens(), model.audio_tokens()), (case.tokens.len(), case.latents.len()));
+        assert_eq!(model.audio_tokens(), case.latents.len());
     }
 }
 
 #[test]
-fn tokenizers_make_what_is_expected_of_whole_audio() {
+fn tokenizers_equal_the_expected_ones_on_whole_audio() {
     let expected = expected().tokenizers;
     let mut model = model(Dtype::F32, None);
     let [acoustic, semantic] = model.encode(&expected.audio).unwrap();
@@ -54,7 +54,7 @@ fn tokenizers_make_what_is_expected_of_whole_audio() {
 }
 
 #[test]
-fn halves_come_near_the_expected_numbers() {
+fn half_precision_is_close_to_the_expected_values() {
     let expected = expected();
     for (dtype, within) in [(Dtype::F16, 0.01), (Dtype::Bf16, 0.08)] {
         let mut model = model(dtype, None);

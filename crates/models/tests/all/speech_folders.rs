@@ -1,21 +1,21 @@
-//! Folders of speech models: those of the first publication, with its names, are read too.
+//! VibeVoice folders with the names of the first checkpoints.
 
 use std::{fs, path::Path};
 
 use laptime_models::{
-    Dtype, cpu,
+    Dtype, HasTensors, cpu,
     vibevoice::{Guidance, Script, VibeVoiceConfig, VibeVoiceOptions, VibeVoiceWeights, Voice, VoicePrompt},
 };
 use safetensors::tensor::{Dtype as StoredType, TensorView};
 
-/// `tiny`, with what the older files cannot tell as they take it to be.
+/// `tiny` with the defaults of fields that older files do not have.
 fn config() -> VibeVoiceConfig {
     let mut config = VibeVoiceConfig::from_preset("tiny").unwrap();
     config.head.frequencies = 256;
     config
 }
 
-/// Its `config.json` as the first checkpoints have it.
+/// Its `config.json` in the layout of the first checkpoints.
 const OLD: &str = r#"{"model_type": "vibevoice", "torch_dtype": "float32", "acoustic_vae_dim": 16, "semantic_vae_dim": 24,
     "audio_bos_token_id": 256, "audio_eos_token_id": 257, "audio_token_id": 258, "eos_token_id": 259,
     "acoustic_tokenizer_config": {"causal": true, "channels": 1, "encoder_depths": "1-1-1-1-1-1-2",
@@ -29,7 +29,7 @@ const OLD: &str = r#"{"model_type": "vibevoice", "torch_dtype": "float32", "acou
     "use_sliding_window": false}, "diffusion_head_config": {"head_ffn_ratio": 3.0, "head_layers": 2,
     "hidden_size": 64, "latent_size": 16, "rms_norm_eps": 1e-05, "speech_vae_dim": 16}}"#;
 
-/// Parts of names as they are now and as they were, in this order.
+/// Parts of names: new, old.
 const RENAMED: [(&str, &str); 17] = [
     ("model.audio_tower.", "model.acoustic_tokenizer."),
     ("model.semantic_tokenizer_encoder.", "model.semantic_tokenizer.encoder."),
@@ -63,10 +63,10 @@ fn older(name: &str) -> String {
     name
 }
 
-/// Writes the weights of a seed into a folder, under names that are made of those of `transformers`.
+/// Writes synthetic weights into a folder, under renamed names of `transformers`.
 fn write(folder: &Path, config: &VibeVoiceConfig, renamed: impl Fn(&str) -> String) {
     let weights = VibeVoiceWeights::synthetic(4);
-    let specs = config.tensors();
+    let specs = config.all_tensors();
     let bytes: Vec<_> = specs.iter().map(|spec| weights.tensor(spec).unwrap().to_bytes(Dtype::F32)).collect();
     let views = specs.iter().zip(&bytes).map(|(spec, bytes)| {
         (renamed(&spec.name), TensorView::new(StoredType::F32, spec.shape.clone(), bytes).unwrap())
@@ -89,7 +89,7 @@ fn spoken(config: VibeVoiceConfig, weights: &VibeVoiceWeights) -> Vec<f32> {
 }
 
 #[test]
-fn a_folder_of_the_first_publication_speaks_as_the_same_weights_by_their_new_names() {
+fn a_folder_with_the_older_names_generates_the_same_audio() {
     let folder = tempfile::tempdir().unwrap();
     write(folder.path(), &config(), older);
     let read = VibeVoiceConfig::from_folder(folder.path()).unwrap();
@@ -104,7 +104,7 @@ fn a_folder_of_the_first_publication_speaks_as_the_same_weights_by_their_new_nam
 }
 
 #[test]
-fn names_of_both_kinds_do_not_go_together() {
+fn older_and_new_names_cannot_be_mixed() {
     let folder = tempfile::tempdir().unwrap();
     write(folder.path(), &config(), |name| if name.contains("cond_proj") { older(name) } else { name.to_owned() });
     let error = VibeVoiceWeights::open(folder.path(), &config()).unwrap_err().to_string();

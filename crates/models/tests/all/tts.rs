@@ -1,4 +1,4 @@
-//! Text to speech on the CPU: what holds of every model, and what is refused.
+//! Qwen3-TTS on the CPU with synthetic weights, and refusals.
 
 use std::{collections::BTreeMap, fs, ops::ControlFlow, path::Path};
 
@@ -13,7 +13,7 @@ fn tiny() -> TtsConfig {
     TtsConfig::from_preset("tiny").unwrap()
 }
 
-fn tts(dtype: Dtype, threads: usize) -> Box<dyn QwenTts> {
+fn tts(dtype: Dtype, threads: usize) -> QwenTts<'static> {
     cpu::qwen_tts(tiny(), &TtsWeights::synthetic(1), TtsOptions::new(dtype, 200), threads).unwrap()
 }
 
@@ -26,8 +26,8 @@ fn endless(seed: u64) -> Sampling {
     Sampling { is_endless: true, seed, ..Sampling::default() }
 }
 
-/// Codes and samples of so many frames.
-fn said(tts: &mut dyn QwenTts, sampling: &Sampling, frames: usize) -> (Vec<u32>, Vec<f32>) {
+/// The codes and samples of this many frames.
+fn said(tts: &mut QwenTts<'_>, sampling: &Sampling, frames: usize) -> (Vec<u32>, Vec<f32>) {
     tts.begin(&prompt("It rains."), sampling, frames).unwrap();
     while !tts.frame().unwrap().is_end {}
     let made = tts.frames();
@@ -35,9 +35,9 @@ fn said(tts: &mut dyn QwenTts, sampling: &Sampling, frames: usize) -> (Vec<u32>,
 }
 
 #[test]
-fn synthetic_weights_make_as_many_frames_as_asked_for_and_audio_within_bounds() {
+fn endless_sampling_generates_the_requested_frames_and_audio_within_bounds() {
     for dtype in [Dtype::F32, Dtype::Bf16, Dtype::F16] {
-        let (codes, samples) = said(&mut *tts(dtype, 2), &endless(42), 20);
+        let (codes, samples) = said(&mut tts(dtype, 2), &endless(42), 20);
         assert_eq!((codes.len(), samples.len()), (20 * 16, 20 * 1920));
         assert!(samples.iter().all(|sample| sample.is_finite() && sample.abs() <= 1.0));
         let loudness = (samples.iter().map(|sample| sample * sample).sum::<f32>() / samples.len() as f32).sqrt();
@@ -48,29 +48,29 @@ fn synthetic_weights_make_as_many_frames_as_asked_for_and_audio_within_bounds() 
 }
 
 #[test]
-fn the_seed_alone_decides_what_is_drawn() {
+fn codes_depend_on_the_seed_alone() {
     let mut one = tts(Dtype::F32, 1);
-    let (codes, samples) = said(&mut *one, &endless(42), 12);
-    assert_eq!(said(&mut *one, &endless(42), 12), (codes.clone(), samples.clone()), "a second time");
-    let (threaded, near) = said(&mut *tts(Dtype::F32, 2), &endless(42), 12);
+    let (codes, samples) = said(&mut one, &endless(42), 12);
+    assert_eq!(said(&mut one, &endless(42), 12), (codes.clone(), samples.clone()), "a second time");
+    let (threaded, near) = said(&mut tts(Dtype::F32, 2), &endless(42), 12);
     assert_eq!(threaded, codes, "on two threads");
     assert!(distance(&near, &samples) < 1e-5);
-    assert_ne!(said(&mut *one, &endless(43), 12).0, codes);
+    assert_ne!(said(&mut one, &endless(43), 12).0, codes);
 }
 
 #[test]
-fn the_penalty_keeps_the_likeliest_from_being_said_again_and_again() {
+fn the_repetition_penalty_avoids_repeated_codes() {
     let different = |penalty: f32| {
         let sampling = Sampling { repetition_penalty: penalty, is_endless: true, ..Sampling::likeliest() };
-        let (codes, _) = said(&mut *tts(Dtype::F32, 1), &sampling, 30);
+        let (codes, _) = said(&mut tts(Dtype::F32, 1), &sampling, 30);
         codes.chunks(16).map(|frame| frame[0]).collect::<std::collections::HashSet<_>>().len()
     };
     assert!(different(3.0) > different(1.0), "{} and {}", different(3.0), different(1.0));
 }
 
 #[test]
-fn the_end_is_chosen_where_it_may_be_and_ends_the_speech() {
-    // Only the end and one code are likely enough to be drawn.
+fn sampling_the_end_ends_the_generation() {
+    // Only the end and one code are likely.
     let hot = Choice::Drawn { temperature: 1000.0, top_k: 0, top_p: 1.0 };
     let mut tts = tts(Dtype::F32, 1);
     let mut lengths = Vec::new();
@@ -80,7 +80,7 @@ fn the_end_is_chosen_where_it_may_be_and_ends_the_speech() {
         while !tts.frame().unwrap().is_end {}
         lengths.push(tts.frames());
         let error = tts.frame().unwrap_err().to_string();
-        assert_eq!(error, "there is no next frame: the last frame was made");
+        assert_eq!(error, "there is no next frame: the last one was generated");
     }
     assert!(lengths.iter().all(|length| (2..=40).contains(length)));
     assert!(lengths.iter().any(|length| *length < 40), "one of 129 ids is the end");
@@ -88,7 +88,7 @@ fn the_end_is_chosen_where_it_may_be_and_ends_the_speech() {
 }
 
 #[test]
-fn streamed_chunks_are_the_frames_in_order_and_a_listener_may_stop() {
+fn chunks_are_streamed_in_order_and_a_listener_may_stop() {
     let config = tiny();
     let tokenizer = config.tokenizer(None).unwrap();
     let options = SpeechOptions { sampling: endless(5), most_frames: 11, ..SpeechOptions::default() };
@@ -101,7 +101,7 @@ fn streamed_chunks_are_the_frames_in_order_and_a_listener_may_stop() {
     });
     assert_eq!(made.unwrap(), 11);
     assert_eq!(chunks.iter().map(Vec::len).collect::<Vec<_>>(), [4 * 1920, 4 * 1920, 3 * 1920]);
-    // Nothing comes before the first chunks that is not decoded with them, so they are those of the whole.
+    // The first chunks are decoded with all frames before them, so they equal those of the whole.
     let whole = synthesizer.model().decode(0..11).unwrap();
     assert!(distance(&chunks.concat(), &whole) < 1e-5);
     let stopped = synthesizer.stream(&prompt, &options, 4, &mut |_| ControlFlow::Break(())).unwrap();
@@ -110,26 +110,26 @@ fn streamed_chunks_are_the_frames_in_order_and_a_listener_may_stop() {
 }
 
 #[test]
-fn what_cannot_be_said_is_refused_before_anything_is_run() {
+fn invalid_prompts_are_refused_before_anything_runs() {
     let mut tts = tts(Dtype::F32, 1);
-    assert_eq!(tts.frame().unwrap_err().to_string(), "there is no next frame: nothing was begun");
+    assert_eq!(tts.frame().unwrap_err().to_string(), "there is no next frame: no prompt has run yet");
     let refused = |error: ModelError| error.to_string();
     let long = tts.begin(&prompt("a"), &endless(1), 191).unwrap_err();
     assert_eq!(refused(long), "201 tokens do not fit: `the cache` has 200");
     let text = prompt(&"x".repeat(100_000));
     let error = refused(tts.begin(&text, &endless(1), 10).unwrap_err());
-    assert_eq!(error, "the text takes 100010 positions of the talker, and `tiny` has 4096: say it in parts");
+    assert_eq!(error, "the text needs 100010 positions of the talker, but `tiny` has 4096: split the text");
     let cold = Sampling { talker: Choice::Drawn { temperature: -1.0, top_k: 0, top_p: 1.0 }, ..endless(1) };
     assert!(refused(tts.begin(&prompt("a"), &cold, 4).unwrap_err()).contains("temperature"));
     tts.begin(&prompt("a"), &endless(1), 2).unwrap();
     tts.frame().unwrap();
     let error = refused(tts.decode(0..2).unwrap_err());
-    assert_eq!(error, "frames 0 to 2 were not made: there are 1");
+    assert_eq!(error, "frames 0 to 2 do not exist: 1 were generated");
     assert!(tts.codes(1..1).unwrap().is_empty() && tts.decode(1..1).unwrap().is_empty());
     tts.reset().unwrap();
     assert_eq!(tts.frames(), 0);
-    assert!(refused(tts.set_codes(&[1; 17]).unwrap_err()).contains("17 codes make no frames of 16"));
-    assert!(refused(tts.set_codes(&[128; 16]).unwrap_err()).contains("code 128 is beyond the 128"));
+    assert!(refused(tts.set_codes(&[1; 17]).unwrap_err()).contains("17 codes are not whole frames of 16"));
+    assert!(refused(tts.set_codes(&[128; 16]).unwrap_err()).contains("code 128 is outside the codebook of 128"));
     let options = TtsOptions { graph: GraphMode::On, ..TtsOptions::new(Dtype::F32, 200) };
     let graph = cpu::qwen_tts(tiny(), &TtsWeights::synthetic(1), options, 1).err().unwrap();
     assert!(refused(graph).contains("the CPU has no graphs"));
@@ -147,7 +147,7 @@ fn copied() -> tempfile::TempDir {
     copy
 }
 
-/// Writes a file of tensors anew, without some of them.
+/// Rewrites a file without some of its tensors.
 fn leave_out(path: &Path, is_left_out: impl Fn(&str) -> bool) {
     let bytes = fs::read(path).unwrap();
     let read = SafeTensors::deserialize(&bytes).unwrap();
@@ -161,7 +161,7 @@ fn open(folder: &Path) -> Result<TtsWeights, ModelError> {
 }
 
 #[test]
-fn tensors_that_are_missing_are_named_with_their_file() {
+fn missing_tensors_are_named_with_their_file() {
     let copy = copied();
     leave_out(&copy.path().join("model.safetensors"), |name| name == "talker.codec_head.weight");
     let error = open(copy.path()).unwrap_err().to_string();
@@ -181,7 +181,7 @@ fn a_checkpoint_of_another_size_is_refused() {
 }
 
 #[test]
-fn files_that_are_cut_off_or_not_there_are_named() {
+fn truncated_and_missing_files_are_named() {
     let copy = copied();
     let path = copy.path().join("speech_tokenizer/model.safetensors");
     let bytes = fs::read(&path).unwrap();
@@ -197,7 +197,7 @@ fn files_that_are_cut_off_or_not_there_are_named() {
 }
 
 #[test]
-fn a_folder_without_a_tokenizer_is_told_bytes() {
+fn a_folder_without_a_tokenizer_is_refused_with_a_hint() {
     let config = TtsConfig::from_folder(&folder("tts")).unwrap();
     let copy = copied();
     let tokenizer = config.tokenizer(Some(copy.path())).unwrap();

@@ -1,4 +1,4 @@
-//! Text to speech on the CPU against what the official package makes of a tiny model.
+//! Qwen3-TTS on the CPU against the official package, with a tiny model.
 
 use std::collections::HashSet;
 
@@ -12,7 +12,7 @@ use laptime_models::{
 };
 use serde::Deserialize;
 
-/// How far logits and samples of f32 may be from the expected ones.
+/// Tolerance of f32 logits and samples.
 const WITHIN: f32 = 1e-4;
 
 #[derive(Deserialize)]
@@ -28,14 +28,14 @@ struct Case {
     speaker: Option<String>,
     language: String,
     whole: bool,
-    /// Tokens of the text with what stands around it.
+    /// The tokens of the text in its template.
     ids: Vec<u32>,
     codes: Vec<Vec<u32>>,
     ends: bool,
-    /// What the talker leaves for the predictor, at every step.
+    /// The hidden states of the talker, by step.
     hidden: Vec<Vec<f32>>,
     first_logits: Vec<f32>,
-    /// The first of the logits, at every step.
+    /// The first logits, by step.
     logits: Vec<Vec<f32>>,
 }
 
@@ -69,7 +69,7 @@ fn config() -> TtsConfig {
     TtsConfig::from_folder(&folder("tts")).unwrap()
 }
 
-fn tts(dtype: Dtype) -> Box<dyn QwenTts> {
+fn tts(dtype: Dtype) -> QwenTts<'static> {
     let config = config();
     let weights = TtsWeights::open(&folder("tts"), &config).unwrap();
     weights.check_finite(&config).unwrap();
@@ -86,7 +86,7 @@ impl Case {
 }
 
 #[test]
-fn the_tokens_of_a_text_are_those_of_the_official_tokenizer() {
+fn text_tokens_equal_those_of_the_official_tokenizer() {
     let config = config();
     let tokenizer = config.tokenizer(Some(&folder("tts"))).unwrap();
     for case in expected().cases {
@@ -98,11 +98,11 @@ fn the_tokens_of_a_text_are_those_of_the_official_tokenizer() {
 }
 
 #[test]
-fn logits_and_codes_are_the_expected_ones() {
+fn logits_and_codes_equal_the_expected_ones() {
     let mut tts = tts(Dtype::F32);
     for case in expected().cases {
         let text = &case.text;
-        // One more than there are codes of: the last token is chosen, and nothing is made of it.
+        // One more than there are frames of codes: the last token is sampled only.
         let most = case.codes.len() + usize::from(!case.ends);
         tts.begin(&case.prompt(), &Sampling::likeliest(), most.max(case.hidden.len())).unwrap();
         assert!(distance(&tts.logits().unwrap(), &case.first_logits) < WITHIN, "{text}");
@@ -122,7 +122,7 @@ fn logits_and_codes_are_the_expected_ones() {
 }
 
 #[test]
-fn samples_are_the_expected_ones_whole_and_in_chunks() {
+fn samples_equal_the_expected_ones_whole_and_in_chunks() {
     let audio = expected().audio;
     let mut tts = tts(Dtype::F32);
     tts.set_codes(&audio.codes.concat()).unwrap();
@@ -133,7 +133,7 @@ fn samples_are_the_expected_ones_whole_and_in_chunks() {
 }
 
 #[test]
-fn halves_come_near_the_expected_numbers() {
+fn half_precision_is_close_to_the_expected_values() {
     let expected = expected();
     for (dtype, within) in [(Dtype::F16, 0.01), (Dtype::Bf16, 0.08)] {
         let mut tts = tts(dtype);
@@ -150,7 +150,7 @@ fn halves_come_near_the_expected_numbers() {
 }
 
 #[test]
-fn scores_are_kept_as_transformers_keeps_them() {
+fn scores_are_filtered_as_in_transformers() {
     for (at, case) in expected().sampling.into_iter().enumerate() {
         let mut scores = case.logits.clone();
         let before: HashSet<usize> = case.before.into_iter().collect();

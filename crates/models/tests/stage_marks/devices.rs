@@ -24,7 +24,7 @@ impl Device for Cpu {
         cpu::fuser(vec![(config.clone(), &trees::fuser_weights())], options, 2)
     }
 
-    fn qwen_tts(&self, config: TtsConfig, options: TtsOptions) -> Result<Box<dyn QwenTts + '_>, ModelError> {
+    fn qwen_tts(&self, config: TtsConfig, options: TtsOptions) -> Result<QwenTts<'_>, ModelError> {
         cpu::qwen_tts(config, &trees::tts_weights(), options, 2)
     }
 

@@ -7,7 +7,7 @@ use laptime_models::{
 };
 use laptime_trace::run::Depth;
 
-/// The stages of reading a prompt of two models whose fuser has two closed gates, each with its layer.
+/// The stages of a prompt of two models whose fuser has two closed gates, with their layers.
 fn stages(order: FuseOrder, depth: Depth) -> Vec<String> {
     let (config, weights) = fuser("short");
     let options = FuseOptions { order, marks: Marks { depth, ..Marks::default() }, ..FuseOptions::new(Dtype::F32) };
@@ -19,7 +19,7 @@ fn stages(order: FuseOrder, depth: Depth) -> Vec<String> {
     c2c.read(&prompt(&expected(), 1), Response::Plain).unwrap();
     recording.finish().unwrap();
     let trace = laptime_trace::read(&path).unwrap();
-    // The first pass of each model allocates what passes compute in.
+    // The first pass of each model allocates buffers.
     let told = trace.spans().filter(|span| span.name != "allocate").map(|span| {
         let fields: Vec<String> = span.fields.iter().map(|(name, value)| format!("{name}={value}")).collect();
         [span.name, &fields.join(" ")].join(" ").trim().to_owned()
@@ -28,7 +28,7 @@ fn stages(order: FuseOrder, depth: Depth) -> Vec<String> {
 }
 
 #[test]
-fn a_fuse_is_one_stage_or_has_one_for_every_layer_and_path_that_is_open() {
+fn a_fuse_is_one_stage_or_one_per_open_path() {
     let _alone = crate::alone();
     assert_eq!(stages(FuseOrder::Batched, Depth::Pipeline), ["projector tokens=10 layers=3"]);
     assert_eq!(

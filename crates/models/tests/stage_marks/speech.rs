@@ -6,8 +6,8 @@ use laptime_models::{
 };
 use laptime_trace::{Trace, Value};
 
-/// Every span behind as many points as it is deep, with what counts in it.
-fn told(trace: &Trace) -> Vec<String> {
+/// All spans with their counters, indented by dots.
+fn spans(trace: &Trace) -> Vec<String> {
     let mut depths: Vec<usize> = Vec::new();
     let mut told = Vec::new();
     for span in trace.spans() {
@@ -23,7 +23,7 @@ fn told(trace: &Trace) -> Vec<String> {
     told
 }
 
-/// A reading of two tokens by the preset `tiny`.
+/// A generation of two tokens by the preset `tiny`.
 fn recorded(mode: Option<StreamMode>) -> Trace {
     let home = tempfile::tempdir().unwrap();
     let config = VibeVoiceConfig::from_preset("tiny").unwrap();
@@ -43,7 +43,7 @@ fn recorded(mode: Option<StreamMode>) -> Trace {
     laptime_trace::read(&path).unwrap()
 }
 
-/// What follows the language model in a token of audio.
+/// The stages after the language model in a token of audio.
 fn behind(token: usize) -> Vec<String> {
     let of = |stage: &str| format!("{stage} token={token}");
     let diffusion = format!("{} steps=10", of("diffusion"));
@@ -59,7 +59,7 @@ fn reading(tokens: [&[&str]; 2]) -> Vec<String> {
     begins.into_iter().chain(tokens).collect()
 }
 
-/// The same where layers are offloaded: the resident part of every pass is a stage of its own.
+/// The same with offloaded layers: the resident part of every pass is a separate stage.
 fn with_resident(stages: Vec<String>) -> Vec<String> {
     let resident = |stage: &String| {
         let is_pass = stage == "prefill" || stage.starts_with("transformer");
@@ -76,15 +76,15 @@ fn with_resident(stages: Vec<String>) -> Vec<String> {
 }
 
 #[test]
-fn tokens_have_the_stages_of_the_page_in_order() {
+fn tokens_mark_the_documented_stages_in_order() {
     let _alone = crate::alone();
     let first = ["read_token", "transformer_negative token=0"];
     let apart = ["transformer_positive token=1", "read_token", "transformer_negative token=1"];
-    assert_eq!(told(&recorded(None)), reading([&first, &apart]));
-    assert_eq!(told(&recorded(Some(StreamMode::Wrap))), with_resident(reading([&first, &apart])));
+    assert_eq!(spans(&recorded(None)), reading([&first, &apart]));
+    assert_eq!(spans(&recorded(Some(StreamMode::Wrap))), with_resident(reading([&first, &apart])));
 
     let batched = recorded(Some(StreamMode::Batched));
-    assert_eq!(told(&batched), with_resident(reading([&first, &["transformer token=1", "read_token"]])));
+    assert_eq!(spans(&batched), with_resident(reading([&first, &["transformer token=1", "read_token"]])));
     // The prompt, the negative stream alone, both together: two layers each.
     let turns = batched.spans().filter(|span| span.name == "layer_wait");
     let passes: Vec<_> = turns.map(|span| span.fields.get("forward").map(|value| value.to_string())).collect();

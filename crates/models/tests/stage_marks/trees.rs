@@ -30,7 +30,7 @@ pub trait Device {
 
     fn fuser(&self, config: &FuserConfig, options: FuseOptions) -> Result<Box<dyn Fusing + '_>, ModelError>;
 
-    fn qwen_tts(&self, config: TtsConfig, options: TtsOptions) -> Result<Box<dyn QwenTts + '_>, ModelError>;
+    fn qwen_tts(&self, config: TtsConfig, options: TtsOptions) -> Result<QwenTts<'_>, ModelError>;
 
     fn vibevoice(
         &self,

@@ -6,15 +6,15 @@ use laptime_models::{
 };
 use laptime_trace::Trace;
 
-/// What of a trace is told: every span behind as many points as it is deep, with its fields.
-fn told(trace: &Trace) -> Vec<String> {
+/// All spans with their fields, indented by dots.
+fn spans(trace: &Trace) -> Vec<String> {
     let mut depths: Vec<usize> = Vec::new();
     let mut told = Vec::new();
     for span in trace.spans() {
         let depth = span.parent.map_or(0, |parent| depths[parent.index()] + 1);
         depths.push(depth);
         if span.name != "allocate" {
-            // A wait has its place in the source, which is not told here.
+            // The source location of a sync is left out.
             let counts = span.fields.iter().filter(|(name, _)| ["positions", "frame", "frames"].contains(name));
             let fields: Vec<String> = counts.map(|(name, value)| format!(" {name}={value}")).collect();
             told.push(format!("{}{}{}", ".".repeat(depth), span.name, fields.concat()));
@@ -24,7 +24,7 @@ fn told(trace: &Trace) -> Vec<String> {
 }
 
 #[test]
-fn a_synthesis_has_the_stages_of_its_pipeline_with_their_frames() {
+fn a_synthesis_marks_its_stages_with_frames() {
     let _alone = crate::alone();
     let config = TtsConfig::from_preset("tiny").unwrap();
     let tokenizer = config.tokenizer(None).unwrap();
@@ -39,7 +39,7 @@ fn a_synthesis_has_the_stages_of_its_pipeline_with_their_frames() {
     synthesizer.synthesize_with_timing("Hi.", "ryan", "english", None).unwrap();
     recording.finish().unwrap();
     assert_eq!(
-        told(&laptime_trace::read(&path).unwrap()),
+        spans(&laptime_trace::read(&path).unwrap()),
         [
             "synthesize",
             ".prefill positions=10",

@@ -92,7 +92,7 @@ impl Pair {
     /// Prompt tokens that the teacher processes.
     pub fn teacher_tokens(&self, spec: &Spec) -> usize {
         match spec.response {
-            Response::Plain => self.prompt.heard_tokens(0),
+            Response::Plain => self.prompt.shared_tokens(0),
             Response::Fused(_) => self.teacher_prompt().len(),
         }
     }

@@ -14,7 +14,7 @@ pub struct Runner<'a> {
     pub speech: Speech,
     pub spec: Spec,
     pub device: &'a dyn Device,
-    pub model: Box<dyn QwenTts + 'a>,
+    pub model: Box<QwenTts<'a>>,
     /// Where its weights come from.
     pub weights: &'static str,
 }
@@ -39,7 +39,7 @@ impl<'a> Runner<'a> {
         let (sampling, most_frames) = (speech.sampling(spec), speech.frames);
         let options = SpeechOptions { sampling, most_frames, ..SpeechOptions::default() };
         let chunk = spec.streaming.then_some(spec.chunk_frames.max(1));
-        Ok(speak(&mut **model, &speech.prompt, &options, chunk, &|| device.now().0, listener)?)
+        Ok(speak(model, &speech.prompt, &options, chunk, &|| device.now().0, listener)?)
     }
 
     pub fn audio(&self, samples: Vec<f32>) -> Audio {

@@ -93,15 +93,15 @@ fn an_own_text_is_one_case_with_a_label() {
 
 #[test]
 fn invalid_texts_are_refused_before_anything_is_measured() {
-    assert_eq!(refused(&[("text", " ")]), "there is no text to say");
+    assert_eq!(refused(&[("text", " ")]), "the text is empty");
     let long = refused(&[("text", &"word ".repeat(20_000))]);
-    assert!(long.contains("positions of the talker") && long.ends_with("say it in parts"), "{long}");
+    assert!(long.contains("positions of the talker") && long.ends_with("split the text"), "{long}");
     let speaker = refused(&[("speaker", "bob")]);
     assert!(speaker.starts_with("there is no speaker `bob`") && speaker.contains("ryan"), "{speaker}");
     let language = refused(&[("language", "klingon")]);
     assert!(language.starts_with("there is no language `klingon`") && language.contains("english"), "{language}");
     assert!(refused(&[("preset", "7b")]).starts_with("there is no text-to-speech model `7b`"));
-    assert!(refused(&[("temperature", "0")]).starts_with("the temperature must be above 0"));
+    assert!(refused(&[("temperature", "0")]).starts_with("the temperature is 0, expected"));
     assert_eq!(refused(&[("voice", "ryan")]), "workload `tts` has no axis `voice`");
     assert!(refused(&[("label", "huge")]).contains("one of short, medium, long"));
 }

@@ -1,4 +1,4 @@
-//! Whether fusers on a GPU are right, and how fast they are.
+//! Fusers on a GPU: numerics, refusals and speed.
 
 use std::{collections::BTreeMap, path::PathBuf, slice};
 
@@ -16,25 +16,25 @@ use serde::Deserialize;
 use crate::models::{fixture::distance, speed::median};
 use crate::{Answer, Bench, Failed, expect};
 
-/// How far fused caches and first logits may be from what is expected, by the largest number.
+/// Tolerance of fused caches and first logits, relative to the largest value.
 const NEAR: [(Dtype, f32); 3] = [(Dtype::F32, 1e-5), (Dtype::F16, 0.01), (Dtype::Bf16, 0.06)];
 
 const ORDERS: [FuseOrder; 2] = [FuseOrder::Batched, FuseOrder::ByLayer];
 
-/// What is expected of the fixture `c2c`.
+/// The expected results of the fixture `c2c`.
 #[derive(Deserialize)]
 struct Expected {
     ids: Vec<u32>,
     cases: BTreeMap<String, Case>,
 }
 
-/// What is expected of some sharers.
+/// The expected results with some sharers.
 #[derive(Deserialize)]
 struct Case {
     sharers: Vec<String>,
-    /// Keys and values of every layer, of all but the last token; none where that is of no interest.
+    /// Keys and values of every layer without the last token, if they are compared.
     cache: Vec<[Vec<f32>; 2]>,
-    /// Of the last token of the prompt.
+    /// Those of the last token of the prompt.
     logits: Vec<f32>,
     greedy: Vec<u32>,
 }
@@ -42,9 +42,9 @@ struct Case {
 impl Expected {
     fn open(bench: &Bench) -> Result<Self, Failed> {
         let file = bench.fixtures.join("c2c/expected.json");
-        let told = |error: &dyn std::fmt::Display| Failed::Wrong(format!("{}: {error}", file.display()));
-        let text = std::fs::read_to_string(&file).map_err(|error| told(&error))?;
-        serde_json::from_str(&text).map_err(|error| told(&error))
+        let wrong = |error: &dyn std::fmt::Display| Failed::Wrong(format!("{}: {error}", file.display()));
+        let text = std::fs::read_to_string(&file).map_err(|error| wrong(&error))?;
+        serde_json::from_str(&text).map_err(|error| wrong(&error))
     }
 
     fn prompt(&self, sharers: usize) -> Result<Prompt, Failed> {
@@ -72,7 +72,7 @@ fn decoder<'a>(device: &'a Device, folder: PathBuf, dtype: Dtype) -> Result<Box<
     Ok(model.decoder(device, None, options(&config, dtype, CacheCapacity::Growing))?)
 }
 
-/// The model of `qwen3` with sharers, which may be on a stream of their own.
+/// The fixture `qwen3` with sharers, which may be on another stream.
 fn c2c<'a>(bench: &'a Bench, sharing: &'a Device, sharers: &[String], options: FuseOptions) -> Result<C2c<'a>, Failed> {
     let (dtype, folder) = (options.dtype, |name: &str| bench.fixtures.join(name));
     let receiver = Config::from_folder(&folder("qwen3"))?;
@@ -90,12 +90,12 @@ fn c2c<'a>(bench: &'a Bench, sharing: &'a Device, sharers: &[String], options: F
     })
 }
 
-/// The largest distance over the largest number that is expected.
+/// The largest error relative to the largest expected value.
 fn off(found: &[f32], expected: &[f32]) -> Result<f32, Failed> {
     Ok(distance(found, expected)? / expected.iter().fold(1e-12, |most: f32, number| most.max(number.abs())))
 }
 
-/// How far the receiver's cache is from the expected one.
+/// The error of the receiver's cache.
 fn cache_off(c2c: &mut C2c<'_>, case: &Case) -> Result<f32, Failed> {
     let mut most = 0.0_f32;
     for (layer, [keys, values]) in case.cache.iter().enumerate() {
@@ -116,7 +116,7 @@ fn response(name: &str) -> Response {
 
 pub fn fixtures(bench: &Bench) -> Answer {
     let expected = Expected::open(bench)?;
-    let mut told = Vec::new();
+    let mut lines = Vec::new();
     for (dtype, near) in NEAR {
         let mut most = 0.0_f32;
         for ((name, case), order) in expected.cases.iter().flat_map(|case| ORDERS.map(|order| (case, order))) {
@@ -133,9 +133,9 @@ pub fn fixtures(bench: &Bench) -> Answer {
                 expect(tokens == case.greedy, || format!("{name} {order:?}: {tokens:?} and not {:?}", case.greedy))?;
             }
         }
-        told.push(format!("{dtype} {most:.0e}"));
+        lines.push(format!("{dtype} {most:.0e}"));
     }
-    Ok(format!("{} of {} cases in either order", told.join(", "), expected.cases.len()))
+    Ok(format!("{} of {} cases in either order", lines.join(", "), expected.cases.len()))
 }
 
 pub fn two_streams(bench: &Bench) -> Answer {
@@ -148,16 +148,16 @@ pub fn two_streams(bench: &Bench) -> Answer {
         c2c.read(&prompt, Response::Plain)?;
         let apart = cache_off(&mut c2c, case)?;
         expect(apart <= NEAR[0].1, || format!("the cache is {apart:.1e} apart"))?;
-        // The sharer goes on while the fuse may still read.
+        // The sharer continues while the fuse may still read its cache.
         c2c.clear()?;
         c2c.share(&prompt, Response::Plain)?;
     }
     Ok("sharers on another stream are waited for".to_owned())
 }
 
-/// Part of a prompt, which the sharer has in other places, with synthetic weights on both sides.
+/// A part of a prompt that the sharer has at other positions, with synthetic weights.
 pub fn against_cpu(bench: &Bench) -> Answer {
-    let mut told = Vec::new();
+    let mut lines = Vec::new();
     for (sharer, receiver) in [("tiny-qwen2", "tiny"), ("tiny-llama", "tiny-qwen2")] {
         let [theirs, ours] = [Config::from_preset(sharer)?, Config::from_preset(receiver)?];
         let config = FuserConfig::new(&ours, &theirs, Alignment::KNearest);
@@ -181,13 +181,13 @@ pub fn against_cpu(bench: &Bench) -> Answer {
                 let (found, expected) = (there.read_cache(layer)?, here.read_cache(layer)?);
                 most = most.max(off(&found.keys, &expected.keys)?).max(off(&found.values, &expected.values)?);
             }
-            // Here the caches before were computed on either side too.
+            // The caches before the section were computed on both devices too.
             let near = if dtype == Dtype::F32 { 2.0 * near } else { near };
             expect(most <= near, || format!("{sharer} to {receiver} {dtype}: {most:.1e} apart"))?;
-            told.push(format!("{receiver} {dtype} {most:.0e}"));
+            lines.push(format!("{receiver} {dtype} {most:.0e}"));
         }
     }
-    Ok(told.join(", "))
+    Ok(lines.join(", "))
 }
 
 fn cpu(config: &Config, dtype: Dtype) -> Result<Box<dyn Decoder>, Failed> {
@@ -220,12 +220,12 @@ pub fn refused(bench: &Bench) -> Answer {
     Ok("decoders of the host and of another type".to_owned())
 }
 
-/// A fuse of Qwen3-4B to Qwen3-0.6B: launched, and as a graph, which shows that nothing is allocated or waited for in it.
+/// A fuse of Qwen3-4B to Qwen3-0.6B, launched and as a graph. A graph proves that it neither allocates nor syncs.
 pub fn speed(bench: &Bench) -> Answer {
     let [ours, theirs] = [Config::from_preset("Qwen3-0.6B")?, Config::from_preset("Qwen3-4B")?];
     let config = FuserConfig::new(&ours, &theirs, Alignment::LastAligned);
     let weights = FuserWeights::synthetic(1);
-    let (gates, mut told) = (weights.gates(&config)?, Vec::new());
+    let (gates, mut lines) = (weights.gates(&config)?, Vec::new());
     let [mut receiver, mut sharer] = [caches(bench, &ours)?, caches(bench, &theirs)?];
     for order in ORDERS {
         let options = FuseOptions { order, ..FuseOptions::new(Dtype::Bf16) };
@@ -240,15 +240,15 @@ pub fn speed(bench: &Bench) -> Answer {
             let work = config.fuse_work(&gates, 1, tokens, Dtype::Bf16);
             let limit = (work.flops as f64 / 750e12).max(work.bytes_read() as f64 / 4.2e12) * 1e3;
             let needed = needed_fuser_bytes(slice::from_ref(&config), &options, [1, tokens]) as f64 / 1e9;
-            told.push(format!(
+            lines.push(format!(
                 "{order:?} {tokens} tokens: launched {launched:.3} ms, replayed {replayed:.3} ms, limit {limit:.3} ms, {needed:.2} GB"
             ));
         }
     }
-    Ok(told.join("\n"))
+    Ok(lines.join("\n"))
 }
 
-/// A decoder in bf16 whose cache holds 2048 positions.
+/// A decoder in bf16 with a cache of 2048 positions.
 fn caches<'a>(bench: &'a Bench, config: &Config) -> Result<Box<dyn Decoder + 'a>, Failed> {
     let model = GpuModel::load(&bench.device, config, &Weights::synthetic(config, 1), Dtype::Bf16, None)?;
     let options = Options { attention: Attention::Dense, ..options(config, Dtype::Bf16, CacheCapacity::Static(2048)) };
@@ -257,7 +257,7 @@ fn caches<'a>(bench: &'a Bench, config: &Config) -> Result<Box<dyn Decoder + 'a>
     Ok(decoder)
 }
 
-/// Milliseconds of a fuse that is replayed as a graph.
+/// Milliseconds of a fuse replayed as a graph.
 #[allow(unsafe_code)]
 fn replayed(
     bench: &Bench,
@@ -271,14 +271,14 @@ fn replayed(
         failed = fuser.fuse(receiver, &mut [sharer], section).err();
         Ok(())
     });
-    // The fuse's own error says more than the capture it spoiled.
+    // The error of the fuse is more helpful than that of the capture.
     if let Some(error) = failed {
         return Err(error.into());
     }
     let graph = graph?;
     graph.upload(stream)?;
     median(bench, 20, || {
-        // SAFETY: fuser and caches live until the device was waited for, as the median does.
+        // SAFETY: fuser and caches live until the median has synchronised the device.
         unsafe { graph.launch(stream)? };
         Ok(())
     })

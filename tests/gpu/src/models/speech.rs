@@ -1,4 +1,4 @@
-//! Whether the speech model on a GPU is right, and how fast it is.
+//! VibeVoice on a GPU: numerics, refusals, memory and speed.
 
 use std::time::Instant;
 
@@ -13,14 +13,14 @@ use serde::Deserialize;
 use crate::models::{fixture::distance, memory};
 use crate::{Answer, Bench, Failed, expect};
 
-/// How far numbers of f32 may be from the expected ones.
+/// Tolerance of f32 results.
 const WITHIN: f32 = 1e-4;
 
-/// Bytes and operations a second, as measured on an H200.
+/// Bytes and operations per second, measured on an H200.
 const BANDWIDTH: f64 = 4.2e12;
 const OPERATIONS: f64 = 750e12;
 
-/// What is expected of the fixture `speech`.
+/// The expected results of the fixture `speech`.
 #[derive(Deserialize)]
 struct Expected {
     scale: f32,
@@ -102,7 +102,7 @@ pub fn fixtures(bench: &Bench) -> Answer {
     Ok(format!("{} scripts, all numbers within {worst:.1e}", fixture.expected.cases.len()))
 }
 
-/// Runs a case, and says how far numbers were from the expected ones.
+/// Runs a case and returns the largest error.
 fn follow(model: &mut dyn VibeVoice, fixture: &Fixture, case: &Case) -> Result<f32, Failed> {
     model.begin(&fixture.prompt(case)?, &fixture.guidance(case), case.tokens.len())?;
     let mut audio = 0;
@@ -138,7 +138,7 @@ pub fn tokenizers(bench: &Bench) -> Answer {
     let fixture = Fixture::open(bench)?;
     let expected = &fixture.expected.tokenizers;
     let largest = |row: &[f32]| row.iter().fold(0.0, |most: f32, number| most.max(number.abs()));
-    let mut told = Vec::new();
+    let mut lines = Vec::new();
     for (dtype, within) in [(Dtype::F32, WITHIN), (Dtype::F16, 0.01), (Dtype::Bf16, 0.08)] {
         let mut model = fixture.model(bench, dtype, GraphMode::On)?;
         let [acoustic, semantic] = model.encode(&expected.audio)?;
@@ -158,12 +158,12 @@ pub fn tokenizers(bench: &Bench) -> Answer {
             expect(off < within, || format!("{dtype} {what}: off by {off:.1e} of the largest"))?;
             worst = worst.max(off);
         }
-        told.push(format!("{dtype} {worst:.1e}"));
+        lines.push(format!("{dtype} {worst:.1e}"));
     }
-    Ok(told.join(", "))
+    Ok(lines.join(", "))
 }
 
-/// A script of two speakers, with voices by formula.
+/// A script of two speakers with synthetic voices.
 pub fn prompt(config: &VibeVoiceConfig) -> Result<VoicePrompt, Failed> {
     let script = Script::parse("Speaker 1: Hello there, how are you?\nSpeaker 2: Fine, and nobody minds at all.")?;
     let voices = [0, 1].map(|speaker| Voice::synthetic(config, 1, speaker));
@@ -177,15 +177,15 @@ pub fn against_cpu(bench: &Bench) -> Answer {
     let options = VibeVoiceOptions::new(Dtype::F32, prompt.ids.len(), tokens);
     let mut gpu = vibevoice(&bench.device, None, config.clone(), &weights, options.clone())?;
     let mut cpu = cpu::vibevoice(config, &weights, options, 16)?;
-    let mut told = Vec::new();
+    let mut lines = Vec::new();
     for (steps, is_endless) in [(10, true), (20, true), (5, false)] {
         let guidance = Guidance { steps, is_endless, ..Guidance::default() };
-        told.push(format!("{steps} steps: {}", alike(&mut *cpu, &mut *gpu, &prompt, &guidance, tokens)?));
+        lines.push(format!("{steps} steps: {}", alike(&mut *cpu, &mut *gpu, &prompt, &guidance, tokens)?));
     }
-    Ok(told.join("\n"))
+    Ok(lines.join("\n"))
 }
 
-/// Says the same on both, and how far latents and samples are apart.
+/// Compares tokens, latents and samples of the CPU and the GPU.
 fn alike(
     cpu: &mut dyn VibeVoice,
     gpu: &mut dyn VibeVoice,
@@ -196,7 +196,7 @@ fn alike(
     cpu.begin(prompt, guidance, tokens)?;
     gpu.begin(prompt, guidance, tokens)?;
     let mut worst = 0_f32;
-    loop {
+    let all = loop {
         let (here, there) = (cpu.token()?, gpu.token()?);
         expect(here == there, || format!("{there:?}, not {here:?}"))?;
         let (here_left, there_left) = (cpu.hidden()?, gpu.hidden()?);
@@ -205,16 +205,15 @@ fn alike(
         }
         worst = worst.max(distance(&cpu.logits()?, &gpu.logits()?)?);
         if here.is_end {
-            break;
+            break here.index + 1;
         }
-    }
+    };
     let made = cpu.audio_tokens();
     let latents = distance(&cpu.latents(0..made)?, &gpu.latents(0..made)?)?;
     let samples = distance(&cpu.audio(0..made)?, &gpu.audio(0..made)?)?;
     expect(worst < 1e-3 && latents < 1e-3 && samples < 1e-3, || {
         format!("streams {worst:.1e}, latents {latents:.1e}, samples {samples:.1e}")
     })?;
-    let all = cpu.tokens();
     Ok(format!("{all} tokens, {made} of audio; streams {worst:.1e}, latents {latents:.1e}, samples {samples:.1e}"))
 }
 
@@ -236,7 +235,7 @@ pub fn refused(bench: &Bench) -> Answer {
     expect(model.token().is_err(), || "there was a token behind the last".to_owned())?;
     expect(model.audio(1..3).is_err(), || "audio was returned that was not generated".to_owned())?;
     let once = model.audio(0..2)?;
-    // What was said before is forgotten, and encoding beside it changes nothing.
+    // The last generation is forgotten, and encoding does not change the next one.
     model.begin(&prompt, &endless, 2)?;
     model.token()?;
     model.encode(&vec![0.1; 3200])?;
@@ -245,7 +244,7 @@ pub fn refused(bench: &Bench) -> Answer {
     Ok(String::new())
 }
 
-/// The predicted memory is what is used.
+/// Predicted and used memory are the same.
 pub fn memory(bench: &Bench) -> Answer {
     let run = |(name, tokens)| {
         let config = VibeVoiceConfig::from_preset(name)?;
@@ -262,18 +261,18 @@ pub fn memory(bench: &Bench) -> Answer {
     [("1.5b", 200), ("7b", 100)].into_iter().map(run).collect::<Result<Vec<_>, _>>().map(|lines| lines.join("\n"))
 }
 
-/// The sizes that a prompt and this many tokens have.
+/// The sizes of a prompt and this many tokens.
 pub fn reading_sizes(config: &VibeVoiceConfig, prompt: &VoicePrompt, tokens: usize) -> ReadingSizes {
     let voices = prompt.ids.iter().filter(|id| **id == config.ids.audio).count();
     ReadingSizes { positions: prompt.ids.len(), voices, tokens, steps: Guidance::default().steps }
 }
 
-/// Tokens that speed is told of.
+/// Tokens of the speed test.
 const TOKENS: usize = 60;
 
 pub fn speed(bench: &Bench) -> Answer {
-    let mut told = Vec::new();
-    // The real-time factor at most.
+    let mut lines = Vec::new();
+    // Maximum real-time factor.
     for (name, most) in [("7b", 0.20), ("1.5b", 0.20)] {
         let config = VibeVoiceConfig::from_preset(name)?;
         let prompt = prompt(&config)?;
@@ -283,14 +282,14 @@ pub fn speed(bench: &Bench) -> Answer {
             let mut model = vibevoice(&bench.device, None, config.clone(), &VibeVoiceWeights::synthetic(1), options)?;
             let ready = began.elapsed().as_secs_f64() * 1e3;
             let (words, factor) = speed_of(&mut *model, &prompt)?;
-            told.push(format!("{name}, graph {graph:?}: ready in {ready:.0} ms; {words}"));
-            expect(graph == GraphMode::Off || factor < most, || told.join("\n"))?;
+            lines.push(format!("{name}, graph {graph:?}: ready in {ready:.0} ms; {words}"));
+            expect(graph == GraphMode::Off || factor < most, || lines.join("\n"))?;
         }
     }
-    Ok(told.join("\n"))
+    Ok(lines.join("\n"))
 }
 
-/// Times of the host, synchronised at both ends, and the real-time factor of tokens.
+/// Host times, synchronised at both ends, and the real-time factor of tokens.
 fn speed_of(model: &mut dyn VibeVoice, prompt: &VoicePrompt) -> Result<(String, f64), Failed> {
     let config = model.config().clone();
     let guidance = Guidance { is_endless: true, ..Guidance::default() };

@@ -21,7 +21,7 @@ fn offload(mode: StreamMode, resident: usize) -> Option<Offload> {
     Some(Offload { mode, resident, home, link_gbps: None, clear_every: Some(7), lane: None })
 }
 
-/// What was said: tokens, latents and samples.
+/// A generation: tokens, latents and samples.
 struct Said {
     ids: Vec<u32>,
     latents: Vec<f32>,
@@ -63,7 +63,7 @@ pub fn alike(bench: &Bench) -> Answer {
     Ok(format!("{} modes, bit by bit; of one batch within {worst:.1e} in f32", StreamMode::ALL.len()))
 }
 
-/// All but a batch give the same bits; it gives the same tokens in f32.
+/// Every mode but the batch is bit-exact; the batch has the same tokens in f32.
 fn compare(
     found: &[Said; 2],
     expected: &[Said; 2],
@@ -73,7 +73,7 @@ fn compare(
     for (found, expected) in found.iter().zip(expected) {
         let (is_batched, is_exact) = (mode == StreamMode::Batched, dtype == Dtype::F32);
         let words = || format!("{mode}, {stay} stay, {dtype}");
-        // Two rows of halves are added up in another order, and what was chosen may become another.
+        // A batch of two rows in half precision sums in another order, so it may sample other tokens.
         if is_batched && !is_exact && found.ids != expected.ids {
             continue;
         }
@@ -86,7 +86,7 @@ fn compare(
     Ok(worst)
 }
 
-/// Every pass visited every streamed layer.
+/// Checks that every pass visited every offloaded layer.
 fn check_visits(
     model: &mut dyn VibeVoice,
     config: &VibeVoiceConfig,
@@ -95,7 +95,7 @@ fn check_visits(
     model.wait()?;
     let (visits, offloading) = (model.layer_visits()?, model.offloading());
     let streamed = config.decoder.layers - stay;
-    expect(offloading.as_ref().map_or(0, |told| told.streamed) == streamed, || format!("{offloading:?}"))?;
+    expect(offloading.as_ref().map_or(0, |offloading| offloading.streamed) == streamed, || format!("{offloading:?}"))?;
     let in_turn = visits.iter().enumerate().all(|(at, visit)| visit.layer == at % streamed.max(1));
     let is_whole = streamed == 0 || !visits.is_empty() && visits.len().is_multiple_of(streamed);
     expect(in_turn && is_whole, || format!("{mode}, {stay} stay: {} visits", visits.len()))
@@ -137,7 +137,7 @@ pub fn speed(bench: &Bench) -> Answer {
     let copies = bench.device.with_new_stream()?;
     let config = VibeVoiceConfig::from_preset("7b")?;
     let prompt = prompt(&config)?;
-    let mut told = Vec::new();
+    let mut lines = Vec::new();
     for (mode, stay) in [
         (StreamMode::Batched, config.decoder.layers),
         (StreamMode::Batched, config.decoder.layers - 8),
@@ -162,11 +162,11 @@ pub fn speed(bench: &Bench) -> Answer {
         model.wait()?;
         let token = began.elapsed().as_secs_f64() * 1e3 / (tokens - 2) as f64;
         let copied: f64 = model.layer_visits()?.iter().map(|visit| visit.copy_ns).sum();
-        let bytes = model.offloading().map_or(0, |told| told.layer_bytes);
+        let bytes = model.offloading().map_or(0, |offloading| offloading.layer_bytes);
         let passes = if mode == StreamMode::Batched { 1 } else { 2 };
         let traffic = (8 * passes * bytes) as f64;
         let rate = if copied > 0.0 { traffic * (tokens - 2) as f64 / copied } else { 0.0 };
-        told.push(format!(
+        lines.push(format!(
             "{mode}, {stay} of {} stay: ready in {ready:.1} s, a token {token:.2} ms, RTF {:.3}; {:.2} GB a token over the \
              link, copies at {rate:.1} GB/s",
             config.decoder.layers,
@@ -174,5 +174,5 @@ pub fn speed(bench: &Bench) -> Answer {
             traffic / 1e9,
         ));
     }
-    Ok(told.join("\n"))
+    Ok(lines.join("\n"))
 }

@@ -33,7 +33,7 @@ impl trees::Device for Gpu<'_> {
         gpu::fuser(self.device, vec![(config.clone(), &trees::fuser_weights())], options)
     }
 
-    fn qwen_tts(&self, config: TtsConfig, options: TtsOptions) -> Result<Box<dyn QwenTts + '_>, ModelError> {
+    fn qwen_tts(&self, config: TtsConfig, options: TtsOptions) -> Result<QwenTts<'_>, ModelError> {
         gpu::qwen_tts(self.device, config, &trees::tts_weights(), options)
     }
 

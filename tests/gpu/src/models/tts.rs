@@ -1,4 +1,4 @@
-//! Whether text to speech on a GPU is right, and how fast it is.
+//! Qwen3-TTS on a GPU: numerics, refusals, memory and speed.
 
 use std::time::Instant;
 
@@ -10,17 +10,17 @@ use serde::Deserialize;
 use crate::models::{fixture::distance, memory::compare, speed::median};
 use crate::{Answer, Bench, Failed, expect};
 
-/// How far logits and samples of f32 may be from the expected ones.
+/// Tolerance of f32 logits and samples.
 const WITHIN: f32 = 1e-4;
 
-/// Bytes and operations a second, as measured on an H200.
+/// Bytes and operations per second, measured on an H200.
 const BANDWIDTH: f64 = 4.2e12;
 const OPERATIONS: f64 = 750e12;
 
-/// Words for speed and for comparing.
+/// The text of speed tests and comparisons.
 const TEXT: &str = "The quick brown fox jumps over the lazy dog, and nobody minds at all today.";
 
-/// What is expected of the fixture `tts`.
+/// The expected results of the fixture `tts`.
 #[derive(Deserialize)]
 struct Expected {
     cases: Vec<Case>,
@@ -35,10 +35,10 @@ struct Case {
     whole: bool,
     codes: Vec<Vec<u32>>,
     ends: bool,
-    /// What the talker leaves for the predictor, at every step.
+    /// The hidden states of the talker, by step.
     hidden: Vec<Vec<f32>>,
     first_logits: Vec<f32>,
-    /// The first of the logits, at every step.
+    /// The first logits, by step.
     logits: Vec<Vec<f32>>,
 }
 
@@ -72,7 +72,7 @@ impl Fixture {
         })
     }
 
-    fn speaker<'a>(&self, bench: &'a Bench, options: TtsOptions) -> Result<Box<dyn QwenTts + 'a>, Failed> {
+    fn speaker<'a>(&self, bench: &'a Bench, options: TtsOptions) -> Result<QwenTts<'a>, Failed> {
         Ok(qwen_tts(&bench.device, self.config.clone(), &self.weights, options)?)
     }
 
@@ -89,21 +89,21 @@ pub fn codes(bench: &Bench) -> Answer {
     for graph in [GraphMode::On, GraphMode::Off] {
         let mut speaker = fixture.speaker(bench, TtsOptions { graph, ..TtsOptions::new(Dtype::F32, 128) })?;
         for case in &fixture.expected.cases {
-            worst = worst.max(follow(&mut *speaker, &fixture.prompt(case)?, case)?);
+            worst = worst.max(follow(&mut speaker, &fixture.prompt(case)?, case)?);
         }
     }
     Ok(format!("codes of {} texts, logits and streams within {worst:.1e}", fixture.expected.cases.len()))
 }
 
-/// Runs a case, and says how far numbers were from the expected ones.
-fn follow(speaker: &mut dyn QwenTts, prompt: &Prompt, case: &Case) -> Result<f32, Failed> {
+/// Runs a case and returns the largest error.
+fn follow(speaker: &mut QwenTts<'_>, prompt: &Prompt, case: &Case) -> Result<f32, Failed> {
     let most = (case.codes.len() + usize::from(!case.ends)).max(case.hidden.len());
     speaker.begin(prompt, &Sampling::likeliest(), most)?;
     let mut worst = distance(&speaker.logits()?, &case.first_logits)?;
     for (at, codes) in case.codes.iter().enumerate() {
         worst = worst.max(distance(&speaker.hidden()?, &case.hidden[at])?);
-        let told = case.logits[at].len();
-        worst = worst.max(distance(&speaker.logits()?[..told], &case.logits[at])?);
+        let count = case.logits[at].len();
+        worst = worst.max(distance(&speaker.logits()?[..count], &case.logits[at])?);
         expect(worst < WITHIN, || format!("`{}`, frame {at}: off by {worst:.1e}", case.text))?;
         let frame = speaker.frame()?;
         let made = speaker.codes(at..at + 1)?;
@@ -118,8 +118,8 @@ fn follow(speaker: &mut dyn QwenTts, prompt: &Prompt, case: &Case) -> Result<f32
 pub fn samples(bench: &Bench) -> Answer {
     let fixture = Fixture::open(bench)?;
     let audio = &fixture.expected.audio;
-    let mut told = Vec::new();
-    // Vectors that were never used are too large for f16; none of the first frames has one.
+    let mut report = Vec::new();
+    // Unused codebook vectors overflow f16; the first frames have none.
     for (dtype, within, most) in
         [(Dtype::F32, WITHIN, audio.codes.len()), (Dtype::F16, 0.01, 40), (Dtype::Bf16, 0.08, 40)]
     {
@@ -134,9 +134,9 @@ pub fn samples(bench: &Bench) -> Answer {
             expect(off < within, || format!("{dtype} frames {frames:?}: off by {off:.1e}"))?;
             worst = worst.max(off);
         }
-        told.push(format!("{dtype} {worst:.1e}"));
+        report.push(format!("{dtype} {worst:.1e}"));
     }
-    Ok(told.join(", "))
+    Ok(report.join(", "))
 }
 
 fn prompt(config: &TtsConfig) -> Result<Prompt, Failed> {
@@ -145,7 +145,7 @@ fn prompt(config: &TtsConfig) -> Result<Prompt, Failed> {
 }
 
 pub fn against_cpu(bench: &Bench) -> Answer {
-    let mut told = Vec::new();
+    let mut report = Vec::new();
     for (name, frames) in [("tiny", 40), ("0.6b", 3)] {
         let config = TtsConfig::from_preset(name)?;
         let weights = TtsWeights::synthetic(1);
@@ -154,15 +154,15 @@ pub fn against_cpu(bench: &Bench) -> Answer {
         let mut cpu = cpu::qwen_tts(config.clone(), &weights, options, 16)?;
         for sampling in [Sampling::likeliest(), Sampling::default()] {
             let sampling = Sampling { is_endless: true, ..sampling };
-            let worst = alike(&mut *cpu, &mut *gpu, &sampling, frames)?;
-            told.push(format!("{name}, {frames} frames: {worst}"));
+            let worst = alike(&mut cpu, &mut gpu, &sampling, frames)?;
+            report.push(format!("{name}, {frames} frames: {worst}"));
         }
     }
-    Ok(told.join("\n"))
+    Ok(report.join("\n"))
 }
 
-/// Says the same on both, and how far logits and samples are apart.
-fn alike(cpu: &mut dyn QwenTts, gpu: &mut dyn QwenTts, by: &Sampling, frames: usize) -> Answer {
+/// Compares codes, logits and samples of the CPU and the GPU.
+fn alike(cpu: &mut QwenTts<'_>, gpu: &mut QwenTts<'_>, by: &Sampling, frames: usize) -> Answer {
     let prompt = prompt(cpu.config())?;
     cpu.begin(&prompt, by, frames)?;
     gpu.begin(&prompt, by, frames)?;
@@ -199,8 +199,8 @@ pub fn refused(bench: &Bench) -> Answer {
     let second = speaker.frame()?;
     expect(!first.is_end && second.is_end, || format!("{first:?}, {second:?}"))?;
     expect(speaker.frame().is_err(), || "there was a frame behind the last".to_owned())?;
-    expect(speaker.codes(1..3).is_err(), || "codes were told that were not made".to_owned())?;
-    // A text that is longer than there was room for, and codes of more frames.
+    expect(speaker.codes(1..3).is_err(), || "codes of missing frames were returned".to_owned())?;
+    // A text beyond the initial capacity, and codes of more frames.
     speaker.set_codes(&vec![1; 200 * config.groups])?;
     expect(speaker.decode(0..200)?.len() == 200 * 1920, || "samples are missing".to_owned())?;
     speaker.begin(&prompt, &endless, 2)?;
@@ -209,7 +209,7 @@ pub fn refused(bench: &Bench) -> Answer {
     Ok(String::new())
 }
 
-/// The predicted memory is what is used.
+/// Predicted and used memory are the same.
 pub fn memory(bench: &Bench) -> Answer {
     let mut lines = Vec::new();
     for (name, dtype, frames) in [("0.6b", Dtype::Bf16, 400), ("0.6b", Dtype::F32, 20), ("1.7b", Dtype::Bf16, 100)] {
@@ -229,12 +229,12 @@ pub fn memory(bench: &Bench) -> Answer {
     Ok(lines.join("\n"))
 }
 
-/// Frames that speed is told of.
+/// Frames of the speed test.
 const FRAMES: usize = 100;
 
 pub fn speed(bench: &Bench) -> Answer {
-    let mut told = Vec::new();
-    // Milliseconds of a frame at most.
+    let mut report = Vec::new();
+    // Maximum milliseconds per frame.
     for (name, budget) in [("0.6b", 5.6), ("1.7b", 8.8)] {
         let config = TtsConfig::from_preset(name)?;
         for graph in [GraphMode::On, GraphMode::Off] {
@@ -242,21 +242,21 @@ pub fn speed(bench: &Bench) -> Answer {
             let began = Instant::now();
             let mut speaker = qwen_tts(&bench.device, config.clone(), &TtsWeights::synthetic(1), options)?;
             let loaded = began.elapsed().as_secs_f64() * 1e3;
-            let (words, frame) = speed_of(bench, &mut *speaker)?;
-            told.push(format!("{name}, {graph:?}: loaded in {loaded:.0} ms, {words}"));
-            expect(graph == GraphMode::Off || frame < budget, || told.join("\n"))?;
+            let (words, frame) = speed_of(bench, &mut speaker)?;
+            report.push(format!("{name}, {graph:?}: loaded in {loaded:.0} ms, {words}"));
+            expect(graph == GraphMode::Off || frame < budget, || report.join("\n"))?;
         }
     }
-    Ok(told.join("\n"))
+    Ok(report.join("\n"))
 }
 
-/// Times of the host, synchronised at both ends; and milliseconds of a frame.
-fn speed_of(bench: &Bench, speaker: &mut dyn QwenTts) -> Result<(String, f64), Failed> {
+/// Host times, synchronised at both ends, and milliseconds per frame.
+fn speed_of(bench: &Bench, speaker: &mut QwenTts<'_>) -> Result<(String, f64), Failed> {
     let config = speaker.config().clone();
     let prompt = prompt(&config)?;
     let sampling = Sampling { is_endless: true, ..Sampling::default() };
     let prefill = median(bench, 10, || Ok(speaker.begin(&prompt, &sampling, FRAMES)?))?;
-    // A frame that is the only one is the predictor alone.
+    // A single frame runs the predictor only.
     let alone = median(bench, 20, || {
         speaker.begin(&prompt, &sampling, 1)?;
         speaker.frame()?;
@@ -284,7 +284,7 @@ fn speed_of(bench: &Bench, speaker: &mut dyn QwenTts) -> Result<(String, f64), F
     let of_predictor = limit(config.code_predictor_work(Dtype::Bf16));
     let of_decode = limit(config.decode_work(0..FRAMES, Dtype::Bf16));
     let of_talker = limit(config.talker_step_work(position, Dtype::Bf16));
-    // Seconds of audio are frames of 80 ms.
+    // A frame is 80 ms.
     let rtf = (whole + decode) / (FRAMES as f64 * 80.0);
     let words = format!(
         "a frame {frame:.3} ms ({:.1} x limit), predictor {alone:.3} ms ({:.1}), all else of it {:.3} ms ({:.1}), prefill \

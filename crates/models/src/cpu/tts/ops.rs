@@ -3,7 +3,7 @@
 use std::{ops::Range, sync::Arc};
 
 use super::super::cache::{fit, zeros};
-use super::super::conv::{self, Conv, Linear};
+use super::super::conv::{self, Conv};
 use super::super::product::{Put, project};
 use super::super::stack::{Before, Stack};
 use super::super::steps::{Snake, add_row, add_scaled, embed, gelu, layer_norm, silu};
@@ -11,7 +11,7 @@ use super::super::{crew::Crew, number::Number, rows::Rows};
 use super::CpuParts;
 use crate::tts::{
     Choice, CodecOps, CodecSizes, CodecWeights, Flow, LoadedWeights, NEXT_EPS, NextWeights, Prompt, Sampling,
-    SamplingPart, Suppressed, TtsConfig, TtsOps, TtsOptions, decode, keep_top_p, penalise, pick, random_bits, sample,
+    SamplingPart, TtsConfig, TtsOps, TtsOptions, decode, keep_top_p, penalise, pick, random_bits, sample, suppressed,
     weigh,
 };
 use crate::{CacheCapacity, Done, Marks, ModelError};
@@ -27,17 +27,17 @@ pub struct CpuOps<T> {
     transformer: Stack<T>,
     buffers: Buffers<T>,
     following: Vec<T>,
-    /// Rows of the talker's width, and of the predictor's.
+    /// Rows of the talker's width, and the same in the predictor's.
     wide: Vec<T>,
     narrow: Vec<T>,
-    /// Codes of all frames, frame by frame. The first code of the next frame is there once it is drawn.
+    /// `[frames, groups]`, and the semantic code of the next frame.
     codes: Vec<u32>,
     chunk: Range<usize>,
     sampling: Sampling,
-    suppressed: Suppressed,
-    seen: Vec<bool>,
+    sampled: Vec<bool>,
     scores: Vec<f32>,
-    weights: Vec<u32>,
+    shares: Vec<u32>,
+    weights: Arc<Weights<T>>,
 }
 
 struct Buffers<T> {
@@ -48,7 +48,7 @@ struct Buffers<T> {
     gathered: Vec<T>,
 }
 
-/// Numbers of the largest buffer that convolutions gather for this many frames.
+/// The size of the gather buffer for this many frames.
 pub fn gathered(sizes: &CodecSizes, frames: usize) -> usize {
     let of_conv = |[rows, inputs, taps]: [usize; 3]| conv::gathered(rows.saturating_mul(frames), inputs, taps);
     sizes.convs.iter().copied().map(of_conv).max().unwrap_or(0)
@@ -72,7 +72,7 @@ impl<T: Number> CpuOps<T> {
     pub fn new(
         config: &Arc<TtsConfig>,
         options: &TtsOptions,
-        weights: &Weights<T>,
+        weights: Weights<T>,
         crew: Crew,
     ) -> Result<Self, ModelError> {
         let codec = &config.codec;
@@ -90,23 +90,36 @@ impl<T: Number> CpuOps<T> {
             codes: Vec::new(),
             chunk: 0..0,
             sampling: Sampling::default(),
-            suppressed: Suppressed::of(config),
-            seen: vec![false; config.talker.vocab],
+            sampled: vec![false; config.talker.vocab],
             scores: Vec::new(),
-            weights: Vec::new(),
+            shares: Vec::new(),
+            weights: Arc::new(weights),
             marks: options.marks.clone(),
             config: Arc::clone(config),
             crew,
         })
     }
 
-    fn cross(&mut self, bridge: Option<&Linear<T>>) {
+    /// Projects the wide rows to the predictor's width.
+    fn cross(&mut self) {
         let rows = self.wide.len() / self.config.talker.hidden;
         self.narrow.resize(rows * self.config.predictor.hidden, T::default());
-        match bridge {
+        match &self.weights.predictor.bridge {
             Some(bridge) => bridge.run(&self.crew, &self.wide, &mut self.narrow),
             None => self.narrow.copy_from_slice(&self.wide),
         }
+    }
+
+    fn project_text(&self, ids: &[u32]) -> Result<Vec<T>, ModelError> {
+        let (talker, width, crew) = (&self.weights.talker, self.config.text_width, &self.crew);
+        let mut text = zeros(ids.len() * width)?;
+        embed(crew, ids, &talker.text_embedding, width, &mut text);
+        let mut inner = zeros(ids.len() * talker.text_up.outputs())?;
+        talker.text_up.run(crew, &text, &mut inner);
+        silu(crew, &mut inner);
+        let mut rows = zeros(ids.len() * talker.text_down.outputs())?;
+        talker.text_down.run(crew, &inner, &mut rows);
+        Ok(rows)
     }
 
     fn bits(&self, frame: usize, group: usize) -> u32 {
@@ -123,95 +136,73 @@ fn wide<T: Number>(numbers: &[T]) -> impl Iterator<Item = f32> {
 }
 
 impl<T: Number> TtsOps for CpuOps<T> {
-    type Parts = CpuParts<T>;
-    type Rows = Vec<T>;
-
     fn marks(&self) -> &Marks {
         &self.marks
     }
 
-    fn begin(&mut self, _: &Weights<T>, _: &Prompt, sampling: &Sampling) -> Done {
+    fn begin(&mut self, _: &Prompt, sampling: &Sampling) -> Done {
         self.sampling = *sampling;
-        self.seen.fill(false);
+        self.sampled.fill(false);
         Ok(())
     }
 
-    fn embed_text(&mut self, weights: &Weights<T>, ids: &[u32]) -> Result<Vec<T>, ModelError> {
-        let width = self.config.text_width;
-        let mut rows = zeros(ids.len() * width)?;
-        embed(&self.crew, ids, &weights.talker.text_embedding, width, &mut rows);
-        Ok(rows)
-    }
-
-    fn linear(&mut self, linear: &Linear<T>, rows: &Vec<T>, has_silu: bool) -> Result<Vec<T>, ModelError> {
-        let (count, width) = (rows.len() / self.config.text_width, linear.outputs());
-        let mut out = zeros(count * width)?;
-        linear.run(&self.crew, rows, &mut out);
-        if has_silu {
-            silu(&self.crew, &mut out);
-        }
-        Ok(out)
-    }
-
-    fn prefill(&mut self, weights: &Weights<T>, prompt: &Prompt, mut rows: Vec<T>) -> Done {
+    fn prefill(&mut self, prompt: &Prompt) -> Done {
         let (hidden, count) = (self.config.talker.hidden, prompt.positions.len());
+        let mut rows = self.project_text(&prompt.text_ids())?;
         self.following = rows.split_off(count * hidden);
         for (position, to) in prompt.positions.iter().zip(rows.chunks_mut(hidden)) {
             if let Some(codec) = position.codec {
-                add_row(to, row(&weights.talker.embedding, codec as usize, hidden));
+                add_row(to, row(&self.weights.talker.embedding, codec as usize, hidden));
             }
         }
         let enter = |stream: &mut [T]| stream.copy_from_slice(&rows);
-        self.talker.run(&self.crew, count, Before::Cache, Some(&weights.talker.head), enter)
+        self.talker.run(&self.crew, count, Before::Cache, Some(&self.weights.talker.head), enter)
     }
 
-    fn sum_codes(&mut self, weights: &Weights<T>) -> Done {
+    fn sum_codes(&mut self) -> Done {
         let (hidden, vocab, groups) = (self.config.talker.hidden, self.config.predictor.vocab, self.config.groups);
         let frame = self.codes.len() / groups - 1;
         let [first, others @ ..] = &self.codes[frame * groups..] else { return Ok(()) };
         self.wide.clear();
-        self.wide.extend_from_slice(row(&weights.talker.embedding, *first as usize, hidden));
+        self.wide.extend_from_slice(row(&self.weights.talker.embedding, *first as usize, hidden));
         for (group, code) in others.iter().enumerate() {
-            add_row(&mut self.wide, row(&weights.predictor.embeddings, group * vocab + *code as usize, hidden));
+            add_row(&mut self.wide, row(&self.weights.predictor.embeddings, group * vocab + *code as usize, hidden));
         }
         let last = self.following.len() / hidden - 1;
         add_row(&mut self.wide, row(&self.following, frame.min(last), hidden));
         Ok(())
     }
 
-    fn step(&mut self, weights: &Weights<T>) -> Done {
+    fn step(&mut self) -> Done {
         let enter = |stream: &mut [T]| stream.copy_from_slice(&self.wide);
-        self.talker.run(&self.crew, 1, Before::Cache, Some(&weights.talker.head), enter)
+        self.talker.run(&self.crew, 1, Before::Cache, Some(&self.weights.talker.head), enter)
     }
 
-    fn enter(&mut self, weights: &Weights<T>) -> Done {
+    fn enter(&mut self) -> Done {
         let Some(code) = self.codes.last() else { return Ok(()) };
         self.wide.clear();
         self.wide.extend_from_slice(self.talker.normed());
-        self.wide.extend_from_slice(row(&weights.talker.embedding, *code as usize, self.config.talker.hidden));
+        self.wide.extend_from_slice(row(&self.weights.talker.embedding, *code as usize, self.config.talker.hidden));
         self.predictor.cache.truncate(0);
-        self.cross(weights.predictor.bridge.as_ref());
+        self.cross();
         Ok(())
     }
 
-    fn predict(&mut self, weights: &Weights<T>, group: usize) -> Done {
-        // Both first positions are run at once.
-        let (rows, head) = (self.narrow.len() / self.config.predictor.hidden, &weights.predictor.heads[group - 1]);
+    fn predict(&mut self, group: usize) -> Done {
+        // The first two positions run together.
+        let (rows, heads) = (self.narrow.len() / self.config.predictor.hidden, &self.weights.predictor.heads);
         let enter = |stream: &mut [T]| stream.copy_from_slice(&self.narrow);
-        self.predictor.run(&self.crew, rows, Before::Cache, Some(head), enter)
-    }
-
-    fn sample_code(&mut self, weights: &Weights<T>, group: usize) -> Done {
+        self.predictor.run(&self.crew, rows, Before::Cache, Some(&heads[group - 1]), enter)?;
         let bits = self.bits(self.codes.len() / self.config.groups, group);
         self.scores.clear();
         self.scores.extend(wide(self.predictor.logits()));
         let code = sample(&mut self.scores, self.sampling.predictor, bits);
         self.codes.push(code);
-        if group < weights.predictor.heads.len() {
+        if group < heads.len() {
             let at = (group - 1) * self.config.predictor.vocab + code as usize;
             self.wide.clear();
-            self.wide.extend_from_slice(row(&weights.predictor.embeddings, at, self.config.talker.hidden));
-            self.cross(weights.predictor.bridge.as_ref());
+            self.wide.extend_from_slice(row(&self.weights.predictor.embeddings, at, self.config.talker.hidden));
+            self.cross();
         }
         Ok(())
     }
@@ -221,15 +212,18 @@ impl<T: Number> TtsOps for CpuOps<T> {
             (SamplingPart::TopK, choice) => {
                 self.scores.clear();
                 self.scores.extend(wide(self.talker.logits()));
-                penalise(&mut self.scores, &self.seen, self.sampling.repetition_penalty);
-                self.suppressed.apply(&mut self.scores, self.sampling.may_end(frame));
-                self.weights = weigh(&mut self.scores, choice);
+                penalise(&mut self.scores, &self.sampled, self.sampling.repetition_penalty);
+                let end = Some(self.config.ids.eos).filter(|_| !self.sampling.may_end(frame));
+                for id in suppressed(&self.config).chain(end) {
+                    self.scores[id as usize] = f32::NEG_INFINITY;
+                }
+                self.shares = weigh(&mut self.scores, choice);
             }
-            (SamplingPart::TopP, Choice::Drawn { top_p, .. }) => keep_top_p(&self.scores, &mut self.weights, top_p),
+            (SamplingPart::TopP, Choice::Drawn { top_p, .. }) => keep_top_p(&self.scores, &mut self.shares, top_p),
             (SamplingPart::TopP, Choice::Likeliest) => {}
             (SamplingPart::Draw, _) => {
-                let code = pick(&self.scores, &self.weights, self.bits(frame, 0));
-                self.seen[code as usize] = true;
+                let code = pick(&self.scores, &self.shares, self.bits(frame, 0));
+                self.sampled[code as usize] = true;
                 self.codes.push(code);
             }
         }
@@ -251,8 +245,8 @@ impl<T: Number> TtsOps for CpuOps<T> {
         Ok(())
     }
 
-    fn decode(&mut self, weights: &Weights<T>, frames: Range<usize>) -> Done {
-        let (count, groups) = (frames.len(), self.config.groups);
+    fn decode(&mut self, frames: Range<usize>) -> Done {
+        let (count, groups, weights) = (frames.len(), self.config.groups, Arc::clone(&self.weights));
         self.buffers.fit(count)?;
         self.chunk = frames.start * groups..frames.end * groups;
         decode(self, &weights.codec, count)
@@ -270,12 +264,8 @@ impl<T: Number> TtsOps for CpuOps<T> {
         Ok(wide(self.talker.logits()).collect())
     }
 
-    fn hidden(&mut self, _: &Weights<T>) -> Result<Vec<f32>, ModelError> {
+    fn hidden(&mut self) -> Result<Vec<f32>, ModelError> {
         Ok(wide(self.talker.normed()).collect())
-    }
-
-    fn wait(&mut self) -> Done {
-        Ok(())
     }
 
     fn reset(&mut self) -> Done {
@@ -333,26 +323,15 @@ impl<T: Number> CodecOps for CpuOps<T> {
         Ok(())
     }
 
-    fn depthwise_norm(&mut self, next: &NextWeights<CpuParts<T>>, rows: usize) -> Done {
-        let Buffers { hidden, second, .. } = &mut self.buffers;
-        let size = rows * next.scale.len();
-        next.depthwise.run(&self.crew, &hidden[..size], second);
-        layer_norm(&self.crew, &next.norm, NEXT_EPS, &mut second[..size]);
-        Ok(())
-    }
-
-    fn up_gelu(&mut self, next: &NextWeights<CpuParts<T>>, rows: usize) -> Done {
-        let Buffers { second, inner, .. } = &mut self.buffers;
-        let width = next.up.outputs();
-        next.up.run(&self.crew, &second[..rows * next.scale.len()], inner);
-        gelu(&self.crew, &mut inner[..rows * width]);
-        Ok(())
-    }
-
-    fn down_add(&mut self, next: &NextWeights<CpuParts<T>>, rows: usize) -> Done {
-        let Buffers { hidden, second, inner, .. } = &mut self.buffers;
-        next.down.run(&self.crew, &inner[..rows * next.up.outputs()], second);
-        add_scaled(&self.crew, &next.scale, &second[..rows * next.scale.len()], hidden);
+    fn next_block(&mut self, next: &NextWeights<CpuParts<T>>, rows: usize) -> Done {
+        let (crew, Buffers { hidden, second, inner, .. }) = (&self.crew, &mut self.buffers);
+        let (size, inside) = (rows * next.scale.len(), rows * next.up.outputs());
+        next.depthwise.run(crew, &hidden[..size], second);
+        layer_norm(crew, &next.norm, NEXT_EPS, &mut second[..size]);
+        next.up.run(crew, &second[..size], inner);
+        gelu(crew, &mut inner[..inside]);
+        next.down.run(crew, &inner[..inside], second);
+        add_scaled(crew, &next.scale, &second[..size], hidden);
         Ok(())
     }
 

@@ -1,4 +1,4 @@
-//! VibeVoice on the CPU: the language model, and what goes from part to part of a token.
+//! VibeVoice on the CPU: the language model, and the values that parts pass on.
 
 use std::ops::Range;
 
@@ -17,14 +17,14 @@ use crate::{LayerVisit, ModelError, Offloading, marks::stage_mark};
 pub struct Cpu<T> {
     pub crew: Crew,
     embedding: Vec<T>,
-    /// The rows of the language model's head that belong to tokens which may be sampled.
+    /// The rows of the head for the special ids.
     choices: Vec<T>,
     stack: Stack<T>,
     negative: Cache<T>,
     row: Vec<T>,
     /// The normed hidden states of both streams.
     pub hidden: Vec<T>,
-    /// The negative one of a batch, until it is known that the token is one of audio.
+    /// The negative state of a batch, until the token is known to be one of audio.
     pending: Option<Vec<T>>,
     logits: Vec<f32>,
     choice: usize,
@@ -163,8 +163,8 @@ impl<T: Number> Backend for Cpu<T> {
         let latent: Vec<T> = self.diffusion.sample.iter().map(|number| T::narrow(*number)).collect();
         row.copy_from_slice(connecting.run(crew, of_acoustic, &latent)?);
         semantic.clone_from(&self.buffers.stream);
-        let heard = connecting.run(crew, of_semantic, semantic)?;
-        row.iter_mut().zip(heard).for_each(|(to, heard)| *to = T::narrow(to.wide() + heard.wide()));
+        let added = connecting.run(crew, of_semantic, semantic)?;
+        row.iter_mut().zip(added).for_each(|(to, added)| *to = T::narrow(to.wide() + added.wide()));
         Ok(())
     }
 

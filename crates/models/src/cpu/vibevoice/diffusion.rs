@@ -15,15 +15,15 @@ pub struct Diffusion<T> {
     ones: Vec<f32>,
     times: Vec<T>,
     conditions: Vec<T>,
-    /// Conditions and times together, one row of each stream per step.
+    /// Conditions plus times: `[steps, streams, hidden]`.
     conditioning: Vec<T>,
-    /// Shifts, scales and gates of each layer, and shifts and scales of the last norm.
+    /// Shifts, scales and gates of each layer, then shifts and scales of the last norm.
     adapts: Vec<Vec<T>>,
     x: Vec<T>,
     normed: Vec<T>,
     gated: Vec<T>,
     velocity: Vec<T>,
-    /// The latent, as the solver has it, and the guess of the step before.
+    /// The current sample of the solver, and its previous estimate.
     pub sample: Vec<f32>,
     before: Vec<f32>,
 }
@@ -64,7 +64,7 @@ impl<T: Number> Diffusion<T> {
         self.sample = self.guidance.noise_of(audio, self.before.len());
     }
 
-    /// Follows the velocities of a step, those of the positive stream further than those of the negative one.
+    /// Advances the sample by the velocity of a step, with classifier-free guidance.
     fn advance(&mut self, step: usize) {
         let Self { guidance, solver, velocity, sample, before, .. } = self;
         let (positive, negative) = velocity.split_at(sample.len());
@@ -97,21 +97,18 @@ impl<T: Number> DiffusionOps for Cpu<T> {
         self.diffusion.solver.steps.len()
     }
 
-    fn condition(&mut self, weight: &Vec<T>) -> Done {
+    fn condition(&mut self, head: &DiffusionHead<Self>) -> Done {
         let (crew, hidden, of) = (&self.crew, &self.hidden, &mut self.diffusion);
-        linear(crew, weight, hidden, &mut of.conditions, STREAMS);
+        linear(crew, &head.condition, hidden, &mut of.conditions, STREAMS);
         let (to, times) = (of.conditioning.chunks_mut(STREAMS * of.hidden), of.times.chunks(of.hidden));
         for (to, time) in to.zip(times) {
             let both = to.iter_mut().zip(&of.conditions).zip(time.iter().cycle());
             both.for_each(|((to, condition), time)| *to = T::narrow(condition.wide() + time.wide()));
         }
         silu(crew, &mut of.conditioning);
-        Ok(())
-    }
-
-    fn adapt(&mut self, layer: usize, weight: &Vec<T>) -> Done {
-        let of = &mut self.diffusion;
-        linear(&self.crew, weight, &of.conditioning, &mut of.adapts[layer], STREAMS * of.solver.steps.len());
+        let rows = STREAMS * of.solver.steps.len();
+        let adapts = head.adapts().zip(&mut of.adapts);
+        adapts.for_each(|(weight, to)| linear(crew, weight, &of.conditioning, to, rows));
         Ok(())
     }
 
@@ -121,26 +118,21 @@ impl<T: Number> DiffusionOps for Cpu<T> {
             of.advance(before);
         }
         let sample: Vec<T> = of.sample.iter().map(|number| T::narrow(*number)).collect();
-        // Both streams begin with the same row.
+        // Both streams start with the same row.
         let (first, second) = of.x.split_at_mut(of.hidden);
         linear(&self.crew, enter, &sample, first, 1);
         second.copy_from_slice(first);
         Ok(())
     }
 
-    fn gate_up(&mut self, step: usize, layer: usize, weights: &HeadLayer<Self>) -> Done {
+    fn layer(&mut self, step: usize, layer: usize, weights: &HeadLayer<Self>) -> Done {
         let (crew, of) = (&self.crew, &mut self.diffusion);
+        let (hidden, ffn) = (of.hidden, of.gated.len() / (2 * STREAMS));
         of.adapted(crew, Some(&weights.norm), layer, step);
         linear(crew, &weights.gate_up, &of.normed, &mut of.gated, STREAMS);
-        gate(crew, Activation::Silu, of.gated.len() / (2 * STREAMS), None, &mut of.gated);
-        Ok(())
-    }
-
-    fn add_gated(&mut self, step: usize, layer: usize, weights: &HeadLayer<Self>) -> Done {
-        let of = &mut self.diffusion;
-        let (hidden, ffn) = (of.hidden, of.gated.len() / (2 * STREAMS));
+        gate(crew, Activation::Silu, ffn, None, &mut of.gated);
         let gated = Rows::new(&of.gated, STREAMS, ffn, 2 * ffn);
-        project(&self.crew, gated, Rows::dense(&weights.down, hidden, ffn), &mut of.normed, Put::OVER);
+        project(crew, gated, Rows::dense(&weights.down, hidden, ffn), &mut of.normed, Put::OVER);
         let gates = rows(&of.adapts[layer], of.solver.steps.len(), step).flat_map(|row| &row[2 * hidden..]);
         for ((to, added), gate) in of.x.iter_mut().zip(&of.normed).zip(gates) {
             *to = T::narrow(to.wide() + gate.wide() * added.wide());

@@ -1,4 +1,4 @@
-//! The operations of tokenizers on the CPU. All tokenizers share the buffers: one runs after the other.
+//! The operations of tokenizers on the CPU. Tokenizers run one after another and share the buffers.
 
 use super::super::steps::{Norm, add_scaled, gelu};
 use super::super::{cache::fit, number::Number};
@@ -12,9 +12,9 @@ pub struct Flow<T> {
 
 #[derive(Default)]
 pub struct Buffers<T> {
-    /// The input, then hidden states that blocks add to, at the end latents or samples.
+    /// The input, then the hidden states, finally latents or samples.
     pub stream: Vec<T>,
-    seen: Vec<T>,
+    input: Vec<T>,
     second: Vec<T>,
     third: Vec<T>,
 }
@@ -40,12 +40,12 @@ impl<T: Number> TokenizerOps for Cpu<T> {
     }
 
     fn convolve(&mut self, flow: &mut Flow<T>, at: usize, conv: &Conv<T>, _: usize) -> Done {
-        let Buffers { stream, seen, .. } = &mut self.buffers;
-        see(&mut flow.contexts[at], stream, seen);
+        let Buffers { stream, input, .. } = &mut self.buffers;
+        join(&mut flow.contexts[at], stream, input);
         let rows = stream.len() / conv.inputs / conv.step * conv.stride;
         reserve(stream, rows * conv.outputs());
         stream.resize(rows * conv.outputs(), T::default());
-        conv.run_behind(&self.crew, seen, stream);
+        conv.run_streaming(&self.crew, input, stream);
         Ok(())
     }
 
@@ -53,29 +53,29 @@ impl<T: Number> TokenizerOps for Cpu<T> {
         &mut self,
         flow: &mut Flow<T>,
         to: Rows,
-        made: Option<&Mixer<Self>>,
+        done: Option<&Mixer<Self>>,
         next: Option<&Mixer<Self>>,
     ) -> Done {
-        let Buffers { stream, seen, third, .. } = &mut self.buffers;
+        let Buffers { stream, input, third, .. } = &mut self.buffers;
         let size = stream.len();
-        if let Some(block) = made {
+        if let Some(block) = done {
             add_scaled(&self.crew, &block.ffn_scale, &third[..size], stream);
         }
         if let Some(block) = next {
             fit(third, size)?;
             Norm { weight: &block.norm, eps: to.eps }.rows(&self.crew, 1, stream, third);
-            see(&mut flow.contexts[to.at], &third[..size], seen);
+            join(&mut flow.contexts[to.at], &third[..size], input);
         }
         Ok(())
     }
 
     fn block(&mut self, flow: &mut Flow<T>, to: Rows, block: &Mixer<Self>) -> Done {
-        let (crew, Buffers { stream, seen, second, third }) = (&self.crew, &mut self.buffers);
+        let (crew, Buffers { stream, input, second, third }) = (&self.crew, &mut self.buffers);
         let (size, inner) = (stream.len(), to.rows * block.up.bias.len());
-        fit(second, seen.len().max(inner))?;
-        block.mixer.run(crew, seen, second);
-        // The positions before are mixed too, with too little before them, and left out.
-        add_scaled(crew, &block.scale, &second[flow.contexts[to.at].len()..seen.len()], stream);
+        fit(second, input.len().max(inner))?;
+        block.mixer.run(crew, input, second);
+        // The context positions are convolved too, without their own context, and skipped.
+        add_scaled(crew, &block.scale, &second[flow.contexts[to.at].len()..input.len()], stream);
         Norm { weight: &block.ffn_norm, eps: to.eps }.rows(crew, 1, stream, third);
         block.up.run(crew, &third[..size], second);
         gelu(crew, &mut second[..inner]);
@@ -95,11 +95,11 @@ impl<T: Number> Buffers<T> {
     }
 }
 
-fn see<T: Number>(context: &mut [T], rows: &[T], seen: &mut Vec<T>) {
-    reserve(seen, context.len() + rows.len());
-    seen.extend_from_slice(context);
-    seen.extend_from_slice(rows);
-    context.copy_from_slice(&seen[seen.len() - context.len()..]);
+fn join<T: Number>(context: &mut [T], rows: &[T], input: &mut Vec<T>) {
+    reserve(input, context.len() + rows.len());
+    input.extend_from_slice(context);
+    input.extend_from_slice(rows);
+    context.copy_from_slice(&input[input.len() - context.len()..]);
 }
 
 fn reserve<T>(buffer: &mut Vec<T>, size: usize) {

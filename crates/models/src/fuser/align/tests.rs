@@ -73,10 +73,10 @@ fn ids_of(tokenizer: &Tokenizer, tokens: &[&str]) -> Vec<u32> {
 }
 
 #[test]
-fn tokens_of_a_message_get_one_each_and_templates_are_padded() {
+fn tokens_of_a_message_are_paired_and_templates_padded() {
     let [(_first, receiver), (_second, sharer)] = both();
     let styles = [ChatStyle::of(&receiver, "receiver").unwrap(), ChatStyle::of(&sharer, "sharer").unwrap()];
-    assert_eq!(styles, [ChatStyle::Qwen { thinks: true }, ChatStyle::Llama]);
+    assert_eq!(styles, [ChatStyle::QWEN_THINKING, ChatStyle::LLAMA]);
     let [ours, theirs] = styles.map(|style| style.render("say hello"));
     for (choice, hello) in [(Choice::First, "he"), (Choice::Longest, "llo")] {
         let aligned = Aligner::new(&receiver, &sharer, choice).align(&ours, &theirs).unwrap();
@@ -103,26 +103,26 @@ fn tokens_of_a_message_get_one_each_and_templates_are_padded() {
 }
 
 #[test]
-fn a_prompt_of_aligned_tokens_fuses_its_message_alone() {
+fn a_prompt_of_aligned_tokens_fuses_only_the_message() {
     let [(_first, receiver), (_second, sharer)] = both();
-    let (ours, theirs) = (ChatStyle::Qwen { thinks: true }.render("say hello"), ChatStyle::Llama.render("say hello"));
+    let (ours, theirs) = (ChatStyle::QWEN_THINKING.render("say hello"), ChatStyle::LLAMA.render("say hello"));
     let aligned = Aligner::new(&receiver, &sharer, Choice::First).align(&ours, &theirs).unwrap();
     let prompt = Aligned::prompt(std::slice::from_ref(&aligned), SharerMask::FIRST).unwrap();
     assert!(prompt.is_aligned);
     assert_eq!((prompt.receiver.clone(), &prompt.sharers[0]), (aligned.receiver_ids(), &aligned.sharer_ids()));
-    let masks: Vec<i64> = prompt.sections.iter().map(|section| section.mask.number()).collect();
-    assert_eq!(masks, [-1, 1, -1]);
+    let masks: Vec<u64> = prompt.sections.iter().map(|section| section.mask.0).collect();
+    assert_eq!(masks, [0, 1, 0]);
     let message = &prompt.sections[1];
     assert_eq!(prompt.receiver[message.positions.clone()], ids_of(&receiver, &["say", " ", "hello"]));
     let there = &prompt.sharers[0][message.sharer_starts[0]..][..3];
     assert_eq!(there, ids_of(&sharer, &["say", " ", "he"]));
     let ends: Vec<usize> = prompt.sections.iter().map(|section| section.positions.end).collect();
     assert_eq!((prompt.sections[0].positions.start, ends[2]), (0, prompt.receiver.len()));
-    assert_eq!(prompt.heard_tokens(0), message.sharer_starts[0] + 3);
+    assert_eq!(prompt.shared_tokens(0), message.sharer_starts[0] + 3);
 }
 
 #[test]
-fn the_last_token_of_a_plain_text_is_run_plain() {
+fn the_last_token_of_a_text_is_not_fused() {
     let [(_first, receiver), (_second, sharer)] = both();
     let mut aligner = Aligner::new(&receiver, &sharer, Choice::First);
     let of = |aligner: &mut Aligner<'_>, text: &str| {
@@ -130,14 +130,14 @@ fn the_last_token_of_a_plain_text_is_run_plain() {
         Aligned::prompt(&[aligned], SharerMask::FIRST)
     };
     let sections = of(&mut aligner, "say hello").unwrap().sections;
-    let told: Vec<_> = sections.iter().map(|section| (section.positions.clone(), section.mask.number())).collect();
-    assert_eq!(told, [(0..2, 1), (2..3, -1)]);
+    let found: Vec<_> = sections.iter().map(|section| (section.positions.clone(), section.mask.0)).collect();
+    assert_eq!(found, [(0..2, 1), (2..3, 0)]);
     assert_eq!(of(&mut aligner, "say").unwrap().sections.len(), 1);
-    assert_eq!(of(&mut aligner, "").unwrap_err().to_string(), "the prompt is empty");
+    assert_eq!(of(&mut aligner, "").unwrap_err().to_string(), "the prompt is empty, or there are no sharers");
 }
 
 #[test]
-fn special_tokens_are_found_by_role_then_by_how_they_are_written() {
+fn special_tokens_are_found_by_role_then_by_text() {
     let [(_first, receiver), (_second, sharer)] = both();
     let mut aligner = Aligner::new(&receiver, &sharer, Choice::First);
     let mut found = |token: &str| sharer.text_of(aligner.one(receiver.id_of(token).unwrap()).unwrap()).unwrap();
@@ -145,8 +145,9 @@ fn special_tokens_are_found_by_role_then_by_how_they_are_written() {
     assert_eq!(found("<|im_end|>"), "<|eot_id|>");
     assert_eq!(found("<|end|>"), "<|pad|>");
     let error = aligner.one(receiver.id_of("<|im_start|>").unwrap()).unwrap_err();
-    let told = error.to_string();
-    assert!(told.contains("the sharer has no token for ") && told.ends_with("which is `<|im_start|>`"), "{told}");
+    let message = error.to_string();
+    let is_named = message.ends_with("which is `<|im_start|>`");
+    assert!(message.contains("the sharer has no token for ") && is_named, "{message}");
     assert!(error.hint().is_some());
     let mut back = Aligner::new(&sharer, &receiver, Choice::First);
     let written_the_same = back.one(sharer.id_of("<|im_end|>").unwrap()).unwrap();
@@ -154,12 +155,12 @@ fn special_tokens_are_found_by_role_then_by_how_they_are_written() {
 }
 
 #[test]
-fn what_cannot_be_aligned_is_told() {
+fn texts_that_cannot_be_aligned_are_refused() {
     let (_first, receiver) = tokenizer(&["say"], &QWEN, "{}");
     let (_second, sharer) = tokenizer(&["say"], &LLAMA, "{}");
-    let (ours, theirs) = (ChatStyle::Qwen { thinks: false }.render("say"), ChatStyle::Llama.render("say"));
+    let (ours, theirs) = (ChatStyle::QWEN.render("say"), ChatStyle::LLAMA.render("say"));
     let error = Aligner::new(&receiver, &sharer, Choice::First).align(&ours, &theirs).unwrap_err().to_string();
-    assert!(error.contains("names neither `pad_token` nor `eos_token`"), "{error}");
+    assert!(error.contains("has neither `pad_token` nor `eos_token`"), "{error}");
     let none = Rendered { text: "say".to_owned(), messages: Vec::new() };
     let error = Aligner::new(&receiver, &sharer, Choice::First).align(&ours, &none).unwrap_err().to_string();
     assert!(error.ends_with("1 and 0 messages were rendered"), "{error}");
@@ -192,7 +193,7 @@ proptest! {
     #[test]
     fn any_message_gives_lists_of_one_length_and_sections_of_everything(message in "[a-z .]{0,40}") {
         let [(_first, receiver), (_second, sharer)] = both();
-        let (ours, theirs) = (ChatStyle::Qwen { thinks: true }.render(&message), ChatStyle::Llama.render(&message));
+        let (ours, theirs) = (ChatStyle::QWEN_THINKING.render(&message), ChatStyle::LLAMA.render(&message));
         let aligned = Aligner::new(&receiver, &sharer, Choice::Longest).align(&ours, &theirs).unwrap();
         let length = aligned.receiver.len();
         prop_assert!([aligned.sharer.len(), aligned.is_message.len()] == [length; 2]);
@@ -204,6 +205,6 @@ proptest! {
         }
         prop_assert_eq!(end, prompt.receiver.len());
         prop_assert!(prompt.sections.last().is_some_and(|section| section.mask.is_none()));
-        prop_assert!(prompt.heard_tokens(0) <= prompt.sharers[0].len());
+        prop_assert!(prompt.shared_tokens(0) <= prompt.sharers[0].len());
     }
 }

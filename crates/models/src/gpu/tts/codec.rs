@@ -3,7 +3,7 @@
 use std::{mem, slice::from_mut};
 
 use laptime_cuda::nn::{Attention, Codebooks, Gate, Signal, Snake};
-use laptime_cuda::{Buffer, Cache, CudaError, Device, Sizes, Slice};
+use laptime_cuda::{Buffer, Cache, CudaError, Device, Slice};
 
 use super::super::audio::{ConvWeights, Kit};
 use super::super::memory::{Head, PassSizes};
@@ -16,7 +16,7 @@ use crate::tts::{
 };
 use crate::{CacheCapacity, Done, ModelError, Options, decoder::layers::run_resident, marks::stage_mark};
 
-/// Bytes for the columns of convolutions: more are gathered in parts.
+/// Memory for the columns of convolutions. Larger ones are gathered in parts.
 pub const COLUMN_BYTES: usize = 64 << 20;
 
 pub struct Codec<T> {
@@ -91,11 +91,6 @@ impl<T: Number> Buffers<T> {
 }
 
 type Weights<T> = CodecWeights<GpuParts<T>>;
-type Next<T> = NextWeights<GpuParts<T>>;
-
-fn shape<T: Number>(next: &Next<T>, rows: usize) -> Result<[u32; 3], CudaError> {
-    Ok([size(rows)?, size(next.scale.length())?, size(next.up.bias.length())?])
-}
 
 impl<T: Number> CodecOps for Chunk<'_, T> {
     type Parts = GpuParts<T>;
@@ -110,8 +105,7 @@ impl<T: Number> CodecOps for Chunk<'_, T> {
         };
         let Buffers { hidden, second, .. } = &mut *self.buffers;
         self.kit.rows.code_rows(self.kit.device.stream(), self.codes, &books, &mut *second, size(frames)?)?;
-        let sizes = Sizes { m: size(frames)?, n: size(codec.code_width)?, k: size(2 * width)?, b_is_transposed: true };
-        Ok(self.kit.blas.multiply_slices([second.all(), weights.projection.all()], hidden.all_mut(), sizes)?)
+        self.kit.product(&*second, &weights.projection, hidden, [size(frames)?, size(codec.code_width)?])
     }
 
     fn conv(
@@ -155,38 +149,24 @@ impl<T: Number> CodecOps for Chunk<'_, T> {
         let _stage = stage_mark!(marks, Layer, "head");
         let _op = stage_mark!(marks, Ops, "norm");
         let (shape, epsilon) = ([size(frames)?, size(config.hidden)?], config.norm_eps as f32);
-        Ok(operations.rms_norm(
-            stream,
-            &of_pass.parts.x,
-            &weights.body.norm,
-            &mut self.buffers.hidden,
-            shape,
-            epsilon,
-        )?)
+        let (x, hidden) = (&of_pass.parts.x, &mut self.buffers.hidden);
+        Ok(operations.rms_norm(stream, x, &weights.body.norm, hidden, shape, epsilon)?)
     }
 
-    fn depthwise_norm(&mut self, next: &Next<T>, rows: usize) -> Done {
-        let ([length, width, _], stream) = (shape(next, rows)?, self.kit.device.stream());
-        let Buffers { hidden, second, inner, .. } = &mut *self.buffers;
-        let signal = Signal { x: hidden.all(), length, snake: None };
+    fn next_block(&mut self, next: &NextWeights<GpuParts<T>>, rows: usize) -> Done {
+        let (kit, Buffers { hidden, second, inner, .. }) = (self.kit, &mut *self.buffers);
+        let (rows, width, wide) = (size(rows)?, size(next.scale.length())?, size(next.up.bias.length())?);
+        let (stream, shape) = (kit.device.stream(), [rows, width]);
+        let signal = Signal { x: hidden.all(), length: rows, snake: None };
         let channels = (next.depthwise.weight.all(), next.depthwise.bias.as_ref().map(Buffer::all));
-        self.kit.convolutions.depthwise(stream, &next.depthwise.of, &signal, channels, &mut *inner)?;
+        kit.convolutions.depthwise(stream, &next.depthwise.of, &signal, channels, &mut *inner)?;
         let norm = [next.norm[0].all(), next.norm[1].all()];
-        Ok(self.kit.rows.layer_norm(stream, &*inner, norm, second, [length, width], NEXT_EPS)?)
-    }
-
-    fn up_gelu(&mut self, next: &Next<T>, rows: usize) -> Done {
-        let ([m, k, n], Buffers { second, inner, .. }) = (shape(next, rows)?, &mut *self.buffers);
-        self.kit.blas.multiply([&*second, &next.up.weight], inner, Sizes { m, n, k, b_is_transposed: true })?;
-        let bias = Some(next.up.bias.all());
-        Ok(self.kit.rows.bias_gate(self.kit.device.stream(), inner, bias, [m, n], Gate::Gelu)?)
-    }
-
-    fn down_add(&mut self, next: &Next<T>, rows: usize) -> Done {
-        let ([m, n, k], Buffers { hidden, second, inner, .. }) = (shape(next, rows)?, &mut *self.buffers);
-        self.kit.blas.multiply([&*inner, &next.down.weight], second, Sizes { m, n, k, b_is_transposed: true })?;
+        kit.rows.layer_norm(stream, &*inner, norm, &mut *second, shape, NEXT_EPS)?;
+        kit.product(&*second, &next.up.weight, &mut *inner, [rows, wide])?;
+        kit.rows.bias_gate(stream, &mut *inner, Some(next.up.bias.all()), [rows, wide], Gate::Gelu)?;
+        kit.product(&*inner, &next.down.weight, &mut *second, shape)?;
         let added = (second.all(), Some(next.down.bias.all()));
-        Ok(self.kit.rows.add_scaled(self.kit.device.stream(), hidden, added, next.scale.all(), [m, n])?)
+        Ok(kit.rows.add_scaled(stream, hidden, added, next.scale.all(), shape)?)
     }
 
     fn to_samples(&mut self, weights: &Weights<T>, rows: usize) -> Done {

@@ -1,7 +1,7 @@
-//! The operations of a synthesis on a GPU. The talker's step and the whole code predictor are graphs, and codes are
-//! sampled on the device, so that the host reads one word per frame.
+//! The operations of a synthesis on a GPU. The talker's step and the code predictor are graphs, and codes are sampled on the
+//! device, so the host reads one word per frame.
 
-// Graphs keep addresses of buffers, and a copy those of pinned memory; the operations own both.
+// Graphs keep addresses of buffers, and copies those of pinned memory; the operations own both.
 #![allow(unsafe_code)]
 
 use std::{ops::Range, sync::Arc};
@@ -10,7 +10,7 @@ use laptime_cuda::decode::{
     self, Choice as Place, FrameStep, FrameTables, Frames, NextRow, Norm, Rules, Sampler, Sampling as Rule, State,
 };
 use laptime_cuda::nn::{Attention, Gate};
-use laptime_cuda::{Buffer, Cache, Device, Pinned, Sizes, Slice};
+use laptime_cuda::{Buffer, Cache, Device, Pinned};
 use laptime_probe::stage;
 
 use super::super::captured::{Captured, most_stages};
@@ -21,8 +21,8 @@ use super::GpuParts;
 use super::codec::{self, Chunk, Codec};
 use crate::decoder::{layers::run_resident, weights::Body};
 use crate::tts::{
-    Choice, FramePart, Linear, LoadedWeights, Prompt, Sampling, SamplingPart, Suppressed, TtsConfig, TtsOps,
-    TtsOptions, decode as run_codec,
+    Choice, FramePart, LoadedWeights, Prompt, Sampling, SamplingPart, TtsConfig, TtsOps, TtsOptions,
+    decode as run_codec, suppressed,
 };
 use crate::{CacheCapacity, Config, Done, GraphMode, Marks, ModelError, Options};
 
@@ -30,8 +30,7 @@ pub const TEXT_CAPACITY: usize = 1024;
 
 type Weights<T> = LoadedWeights<GpuParts<T>>;
 
-/// The decoders with their caches, the codes of all frames, and the buffers. The graphs come first: they are dropped
-/// before the buffers that they use.
+/// The decoders with their caches, the codes of all frames, and the buffers. The graphs are dropped first.
 pub struct GpuOps<'a, T> {
     graphs: [Option<Captured>; 2],
     wants_graphs: bool,
@@ -43,21 +42,22 @@ pub struct GpuOps<'a, T> {
     talker: Inner<T>,
     state: State,
     attention: Attention<T>,
-    /// Rows of the text that enters frame by frame; the last one serves all later frames.
+    /// The text that is added to the frames, a row each; the last one serves all later frames.
     text: Buffer<T>,
     text_rows: Buffer<u32>,
     predictor: Inner<T>,
-    /// One for each position, since graphs keep their addresses.
+    /// One per position, since graphs keep their addresses.
     states: Vec<State>,
     codec: Codec<T>,
     buffers: Option<codec::Buffers<T>>,
     kernels: FrameStep<T>,
     sampler: Sampler<T>,
-    /// The rules of the talker, and of the predictor.
+    /// The sampling rules of the talker and of the predictor.
     rules: [Rule; 2],
     frames: Frames,
-    /// What the host reads of the first semantic code, and of the last one.
+    /// The first semantic code and the latest one, as read by the host.
     words: [Pinned<u32>; 2],
+    weights: Weights<T>,
 }
 
 struct Inner<T> {
@@ -94,11 +94,10 @@ impl<'a, T: Number> GpuOps<'a, T> {
         kit: Kit<'a, T>,
         config: &Arc<TtsConfig>,
         options: &TtsOptions,
-        weights: &Weights<T>,
+        weights: Weights<T>,
     ) -> Result<Self, ModelError> {
         let (device, capacity) = (kit.device, options.capacity);
-        let suppressed = Suppressed::of(config);
-        let suppressed: Vec<u32> = (0..).zip(suppressed.mask()).filter(|(_, is)| **is).map(|(id, _)| id).collect();
+        let suppressed: Vec<u32> = suppressed(config).collect();
         let rules = [
             Rule::new(device, size(config.talker.vocab)?, &suppressed, true)?,
             Rule::new(device, size(config.predictor.vocab)?, &[], false)?,
@@ -130,17 +129,18 @@ impl<'a, T: Number> GpuOps<'a, T> {
             kit,
             config: Arc::clone(config),
             options: options.clone(),
+            weights,
         };
-        ops.capture(weights)?;
+        ops.capture()?;
         Ok(ops)
     }
 
-    fn capture(&mut self, weights: &Weights<T>) -> Done {
+    fn capture(&mut self) -> Done {
         if !self.wants_graphs || self.graphs[0].is_some() {
             return Ok(());
         }
         let _stage = stage!("capture");
-        match self.capture_both(weights) {
+        match self.capture_both() {
             Ok(graphs) => self.graphs = graphs.map(Some),
             Err(error) if self.options.graph == GraphMode::On => return Err(error),
             Err(_) => self.wants_graphs = false,
@@ -148,15 +148,15 @@ impl<'a, T: Number> GpuOps<'a, T> {
         Ok(())
     }
 
-    fn capture_both(&mut self, weights: &Weights<T>) -> Result<[Captured; 2], ModelError> {
-        let (device, marks) = (self.kit.device, self.marks.clone());
-        // What comes before the first code runs layers too.
+    fn capture_both(&mut self) -> Result<[Captured; 2], ModelError> {
+        let (device, marks, predicted) = (self.kit.device, self.marks.clone(), self.config.predicted());
+        // The position before the first code runs the layers too.
         let codes = self.config.groups.saturating_mul(most_stages(self.config.predictor.layers, &marks));
         let layers = most_stages(self.config.talker.layers, &marks);
         let mut part = |part: FramePart, stages: usize| {
             Captured::new(device, &marks, stages, |marks| {
                 let usual = std::mem::replace(&mut self.marks, marks);
-                let ran = part.run(self, weights);
+                let ran = part.run(self, predicted);
                 self.marks = usual;
                 ran
             })
@@ -164,8 +164,24 @@ impl<'a, T: Number> GpuOps<'a, T> {
         Ok([part(FramePart::CodePredictor, codes)?, part(FramePart::TalkerStep, layers)?])
     }
 
-    /// Makes the buffer of a text hold these rows. Graphs that have the old address are dropped; their stamps were read by the
-    /// reset.
+    fn project_text(&self, ids: &[u32]) -> Result<Buffer<T>, ModelError> {
+        let Self { kit, config, weights: LoadedWeights { talker, .. }, .. } = self;
+        let (device, stream, count) = (kit.device, kit.device.stream(), size(ids.len())?);
+        let (width, hidden) = (size(config.text_width)?, size(config.talker.hidden)?);
+        let (ids, shape) = (device.upload(ids)?, [size(config.text_vocab)?, width]);
+        let mut text = device.allocate(ids.length() * config.text_width)?;
+        kit.operations.embed(stream, &ids, &talker.text_embedding, &mut text, shape)?;
+        let mut inner = device.allocate(text.length())?;
+        kit.product(&text, &talker.text_up.weight, &mut inner, [count, width])?;
+        let bias = Some(talker.text_up.bias.all());
+        kit.rows.bias_gate(stream, &mut inner, bias, [count, width], Gate::Silu)?;
+        let mut rows = device.allocate(ids.length() * config.talker.hidden)?;
+        kit.product(&inner, &talker.text_down.weight, &mut rows, [count, hidden])?;
+        kit.operations.add_bias(stream, &mut rows, &talker.text_down.bias, [count, hidden])?;
+        Ok(rows)
+    }
+
+    /// Grows the buffer of the text. Graphs with the old address are dropped; the reset has read their stamps.
     fn fit_text(&mut self, rows: usize) -> Done {
         let numbers = rows.saturating_mul(self.config.talker.hidden);
         if numbers > self.text.length() {
@@ -178,12 +194,6 @@ impl<'a, T: Number> GpuOps<'a, T> {
 
     fn hand_on(&mut self) -> Done {
         self.graphs.iter_mut().flatten().try_for_each(|graph| graph.hand_on(self.kit.device))
-    }
-
-    fn table<'w>(&self, weights: &'w Weights<T>, group: usize) -> Result<(Slice<'w, T>, u32), ModelError> {
-        let others = weights.predictor.bridge.as_ref().map_or(&weights.predictor.embeddings, |bridge| &bridge.others);
-        let Config { vocab, hidden, .. } = self.config.predictor;
-        Ok((others.slice((group - 1) * vocab * hidden..group * vocab * hidden)?, size(vocab)?))
     }
 }
 
@@ -205,50 +215,22 @@ fn rules(sampling: &Sampling, choice: Choice, end: u32) -> Rules {
 }
 
 impl<T: Number> TtsOps for GpuOps<'_, T> {
-    type Parts = GpuParts<T>;
-    type Rows = Buffer<T>;
-
     fn marks(&self) -> &Marks {
         &self.marks
     }
 
-    fn begin(&mut self, weights: &Weights<T>, prompt: &Prompt, sampling: &Sampling) -> Done {
+    fn begin(&mut self, prompt: &Prompt, sampling: &Sampling) -> Done {
         self.fit_text(prompt.following.len() + 1)?;
-        self.capture(weights)?;
+        self.capture()?;
         let (stream, end) = (self.kit.device.stream(), self.config.ids.eos);
         self.rules[0].begin(stream, &rules(sampling, sampling.talker, end))?;
         self.rules[1].begin(stream, &rules(sampling, sampling.predictor, end))?;
         Ok(self.frames.begin(stream)?)
     }
 
-    fn embed_text(&mut self, weights: &Weights<T>, ids: &[u32]) -> Result<Buffer<T>, ModelError> {
-        let (device, width) = (self.kit.device, self.config.text_width);
-        let (shape, ids) = ([size(self.config.text_vocab)?, size(width)?], device.upload(ids)?);
-        let mut rows = device.allocate(ids.length() * width)?;
-        self.kit.operations.embed(device.stream(), &ids, &weights.talker.text_embedding, &mut rows, shape)?;
-        Ok(rows)
-    }
-
-    fn linear(
-        &mut self,
-        linear: &Linear<Buffer<T>>,
-        rows: &Buffer<T>,
-        has_silu: bool,
-    ) -> Result<Buffer<T>, ModelError> {
-        let Kit { device, blas, operations, rows: kernels, .. } = &self.kit;
-        let (n, k) = (size(linear.bias.length())?, size(self.config.text_width)?);
-        let m = size(rows.length())? / k;
-        let mut out = device.allocate(m as usize * n as usize)?;
-        blas.multiply([rows, &linear.weight], &mut out, Sizes { m, n, k, b_is_transposed: true })?;
-        match has_silu {
-            true => kernels.bias_gate(device.stream(), &mut out, Some(linear.bias.all()), [m, n], Gate::Silu)?,
-            false => operations.add_bias(device.stream(), &mut out, &linear.bias, [m, n])?,
-        }
-        Ok(out)
-    }
-
-    fn prefill(&mut self, weights: &Weights<T>, prompt: &Prompt, rows: Buffer<T>) -> Done {
-        let Self { kit, config, prefill: options, talker, state, text, text_rows, .. } = self;
+    fn prefill(&mut self, prompt: &Prompt) -> Done {
+        let rows = self.project_text(&prompt.text_ids())?;
+        let Self { kit, config, prefill: options, talker, state, text, text_rows, weights, .. } = self;
         let (device, stream, config) = (kit.device, kit.device.stream(), &config.talker);
         let (hidden, count) = (config.hidden, prompt.positions.len());
         text.all_mut().copy_from(stream, rows.slice(count * hidden..rows.length())?)?;
@@ -273,11 +255,11 @@ impl<T: Number> TtsOps for GpuOps<'_, T> {
         talker.head(kit, &options.marks, &weights.talker.body, &weights.talker.head)
     }
 
-    fn sum_codes(&mut self, weights: &Weights<T>) -> Done {
+    fn sum_codes(&mut self) -> Done {
         let tables = FrameTables {
-            first: &weights.talker.embedding,
+            first: &self.weights.talker.embedding,
             first_size: size(self.config.talker.vocab)?,
-            others: &weights.predictor.embeddings,
+            others: &self.weights.predictor.embeddings,
             size: size(self.config.predictor.vocab)?,
             text: &self.text,
             text_rows: &self.text_rows,
@@ -286,15 +268,14 @@ impl<T: Number> TtsOps for GpuOps<'_, T> {
         Ok(self.kernels.sum(self.kit.device.stream(), &self.frames, &tables, x, hidden)?)
     }
 
-    fn step(&mut self, weights: &Weights<T>) -> Done {
-        let Self { kit, marks, talker, state, .. } = self;
+    fn step(&mut self) -> Done {
+        let Self { kit, marks, talker, state, weights, .. } = self;
         talker.layers(kit, marks, &weights.talker.body, state)?;
         talker.head(kit, marks, &weights.talker.body, &weights.talker.head)
     }
 
-    fn enter(&mut self, weights: &Weights<T>) -> Done {
-        let LoadedWeights { talker, predictor, .. } = weights;
-        let Self { kit, config, marks, states, frames, .. } = self;
+    fn enter(&mut self) -> Done {
+        let Self { kit, config, marks, states, frames, weights: LoadedWeights { talker, predictor, .. }, .. } = self;
         let (stream, left) = (kit.device.stream(), &self.talker.stepper.buffers.parts.x);
         let (width, epsilon) = (config.talker.hidden, config.talker.norm_eps as f32);
         match &predictor.bridge {
@@ -316,19 +297,19 @@ impl<T: Number> TtsOps for GpuOps<'_, T> {
         Ok(self.kernels.row(stream, (frames, 0), (table.all(), rows), x, width)?)
     }
 
-    fn predict(&mut self, weights: &Weights<T>, group: usize) -> Done {
-        let Self { kit, marks, predictor, states, .. } = self;
-        predictor.layers(kit, marks, &weights.predictor.body, &states[group])?;
-        predictor.head(kit, marks, &weights.predictor.body, &weights.predictor.heads[group - 1])
-    }
-
-    fn sample_code(&mut self, weights: &Weights<T>, group: usize) -> Done {
-        let next = if group < weights.predictor.heads.len() { Some(self.table(weights, group)?) } else { None };
-        let (width, Parts { x, logits, .. }) =
-            (size(self.config.predictor.hidden)?, &mut self.predictor.stepper.buffers.parts);
-        let next = next.map(|(table, size)| NextRow { table, size, x, width });
+    fn predict(&mut self, group: usize) -> Done {
+        let Self { kit, marks, predictor, states, weights: LoadedWeights { predictor: weights, .. }, .. } = self;
+        predictor.layers(kit, marks, &weights.body, &states[group])?;
+        predictor.head(kit, marks, &weights.body, &weights.heads[group - 1])?;
+        let Config { vocab, hidden, .. } = self.config.predictor;
+        let tables = weights.bridge.as_ref().map_or(&weights.embeddings, |bridge| &bridge.others);
+        let table = || tables.slice((group - 1) * vocab * hidden..group * vocab * hidden);
+        let table = (group < weights.heads.len()).then(table).transpose()?;
+        let (size_of, width, Parts { x, logits, .. }) =
+            (size(vocab)?, size(hidden)?, &mut predictor.stepper.buffers.parts);
+        let next = table.map(|table| NextRow { table, size: size_of, x, width });
         let choice = Place { next, ..Place::code(size(group)?) };
-        let (stream, sampling) = (self.kit.device.stream(), (&mut self.rules[1], &mut self.frames));
+        let (stream, sampling) = (kit.device.stream(), (&mut self.rules[1], &mut self.frames));
         Ok(self.sampler.sample(decode::SamplingPart::All, stream, logits, sampling, choice)?)
     }
 
@@ -344,7 +325,7 @@ impl<T: Number> TtsOps for GpuOps<'_, T> {
         let logits = &self.talker.stepper.buffers.parts.logits;
         self.sampler.sample(part, stream, logits, (&mut self.rules[0], &mut self.frames), place)?;
         let word = &mut self.words[usize::from(frame > 0)];
-        // SAFETY: both are owned here, and the word is read after the stream was waited for.
+        // SAFETY: both are owned here, and the word is read after a wait for the stream.
         if is_draw { Ok(unsafe { self.frames.word.begin_read(word, stream) }?) } else { Ok(()) }
     }
 
@@ -359,7 +340,7 @@ impl<T: Number> TtsOps for GpuOps<'_, T> {
 
     fn replay(&mut self, part: FramePart) -> Result<bool, ModelError> {
         let Some(graph) = &mut self.graphs[part as usize] else { return Ok(false) };
-        // SAFETY: the buffers are owned here, or by the weights that outlive this; dropping waits for the stream.
+        // SAFETY: the buffers are owned here, and dropping waits for the stream.
         unsafe { graph.launch(self.kit.device.stream()) }?;
         Ok(true)
     }
@@ -371,19 +352,19 @@ impl<T: Number> TtsOps for GpuOps<'_, T> {
     fn set_codes(&mut self, codes: &[u32]) -> Done {
         let frames = size(codes.len() / self.config.groups)?;
         if frames > self.frames.capacity() {
-            // Graphs have the old address.
+            // They have the old address.
             self.graphs = [None, None];
             self.frames = Frames::new(self.kit.device, frames, size(self.config.groups)?)?;
         }
         Ok(self.frames.codes.write(codes)?)
     }
 
-    fn decode(&mut self, weights: &Weights<T>, frames: Range<usize>) -> Done {
+    fn decode(&mut self, frames: Range<usize>) -> Done {
         let (count, groups) = (frames.len(), self.config.groups);
         let codes = self.frames.codes.slice(frames.start * groups..frames.end * groups)?;
         let buffers = self.codec.fit(self.kit.device, count, &mut self.buffers)?;
         let mut chunk = Chunk { kit: &self.kit, codec: &self.codec, buffers, codes };
-        run_codec(&mut chunk, &weights.codec, count)
+        run_codec(&mut chunk, &self.weights.codec, count)
     }
 
     fn read_samples(&mut self, samples: Range<usize>, to: &mut Vec<f32>) -> Done {
@@ -397,10 +378,10 @@ impl<T: Number> TtsOps for GpuOps<'_, T> {
         Ok(self.talker.stepper.buffers.parts.logits.read()?.into_iter().map(T::widened).collect())
     }
 
-    fn hidden(&mut self, weights: &Weights<T>) -> Result<Vec<f32>, ModelError> {
+    fn hidden(&mut self) -> Result<Vec<f32>, ModelError> {
         let (device, talker) = (self.kit.device, &self.config.talker);
         let mut normed = device.allocate::<T>(talker.hidden)?;
-        let (x, norm) = (&self.talker.stepper.buffers.parts.x, &weights.talker.body.norm);
+        let (x, norm) = (&self.talker.stepper.buffers.parts.x, &self.weights.talker.body.norm);
         let (shape, epsilon) = ([1, size(talker.hidden)?], talker.norm_eps as f32);
         self.kit.operations.rms_norm(device.stream(), x, norm, &mut normed, shape, epsilon)?;
         Ok(normed.read()?.into_iter().map(T::widened).collect())
@@ -411,7 +392,7 @@ impl<T: Number> TtsOps for GpuOps<'_, T> {
     }
 
     fn reset(&mut self) -> Done {
-        // Words on their way to the host must have arrived before they are requested anew.
+        // Pending reads must arrive before the next ones.
         self.wait()?;
         self.hand_on()
     }
@@ -419,7 +400,7 @@ impl<T: Number> TtsOps for GpuOps<'_, T> {
 
 impl<T> Drop for GpuOps<'_, T> {
     fn drop(&mut self) {
-        // The stream uses memory that is freed now; a stream that failed does no more.
+        // Pending work uses memory that is freed now.
         let device = self.kit.device;
         let _ = device.stream().synchronise();
         let _ = self.graphs.iter_mut().flatten().try_for_each(|graph| graph.hand_on(device));

@@ -1,6 +1,6 @@
-//! VibeVoice on a GPU: the language model, and what goes from part to part of a token.
+//! VibeVoice on a GPU: the language model, and the values that parts pass on.
 
-// A copy keeps the address of pinned memory and graphs those of buffers; the engine holds them as long as it lives.
+// Copies keep addresses of pinned memory, and graphs those of buffers; the engine owns both.
 #![allow(unsafe_code)]
 
 use std::ops::Range;
@@ -18,7 +18,7 @@ use crate::vibevoice::{
 };
 use crate::{LayerVisit, ModelError, Offloading, Replay};
 
-/// VibeVoice on a GPU. The graphs come first: they are dropped before the buffers that they use.
+/// VibeVoice on a GPU. The graphs are dropped first.
 pub struct Cuda<'a, T> {
     pub graphs: Graphs,
     pub replay: Replay,
@@ -80,7 +80,7 @@ impl<T: Number> Backend for Cuda<'_, T> {
             backend.wait()?;
             *backend.graphs.of(Part::Diffusion) = None;
             backend.diffusion = Diffusion::new(backend.kit.device, config, guidance.steps, options.negative_capacity)?;
-            // Decoding reads which token it is, and connecting the latent.
+            // Decode and Connect have addresses of its buffers.
             graphs::prepare(engine, &[Part::Diffusion, Part::Decode, Part::Connect])?;
         }
         let Engine { backend: Self { kit, diffusion, .. }, config, weights, .. } = engine;
@@ -152,7 +152,7 @@ impl<T: Number> Backend for Cuda<'_, T> {
 
     fn choice(&mut self) -> Result<usize, ModelError> {
         let stream = self.kit.device.stream();
-        // SAFETY: both live in this backend, and the word is read after the stream has been waited for.
+        // SAFETY: both live in this backend, and the word is read after a wait for the stream.
         unsafe { self.language.choice.begin_read(&mut self.choice, stream)? };
         stream.synchronise()?;
         Ok(self.choice[0] as usize)
@@ -197,7 +197,7 @@ impl<T: Number> Backend for Cuda<'_, T> {
 
 impl<T> Drop for Cuda<'_, T> {
     fn drop(&mut self) {
-        // What a device that failed has recorded is lost.
+        // Stamps of a failed device are lost.
         let _ = self.graphs.hand_on(self.kit.device);
     }
 }
@@ -225,16 +225,14 @@ impl<T: Number> Connecting<T> {
     ) -> Done {
         let Self { inner, normed, rows, width } = self;
         let (stream, shape, operations) = (kit.device.stream(), [*rows, *width], &kit.operations);
-        let Linear { weight, bias } = &weights.enter;
-        let sizes = Sizes { m: *rows, n: *width, k: size(weight.length())? / (*width).max(1), b_is_transposed: true };
-        kit.blas.multiply_slices([latents, weight.all()], inner.all_mut(), sizes)?;
-        operations.add_bias(stream, &mut *inner, bias, shape)?;
+        kit.product(latents, &weights.enter.weight, &mut *inner, shape)?;
+        operations.add_bias(stream, &mut *inner, &weights.enter.bias, shape)?;
         operations.rms_norm(stream, &*inner, &weights.norm, &mut *normed, shape, CONNECTOR_EPS)?;
         let Linear { weight, bias } = &weights.leave;
-        let (of, sizes) = ([normed.all(), weight.all()], Sizes { k: *width, ..sizes });
+        let sizes = Sizes { m: *rows, n: *width, k: *width, b_is_transposed: true };
         match is_added {
-            true => kit.blas.multiply_add(of, out.borrowed(), sizes)?,
-            false => kit.blas.multiply_slices(of, out.borrowed(), sizes)?,
+            true => kit.blas.multiply_add([normed.all(), weight.all()], out.borrowed(), sizes)?,
+            false => kit.blas.multiply_slices([normed.all(), weight.all()], out.borrowed(), sizes)?,
         }
         Ok(operations.add_bias(stream, out, bias.all(), shape)?)
     }

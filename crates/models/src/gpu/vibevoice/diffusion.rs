@@ -1,7 +1,7 @@
 //! The operations of the diffusion head on a GPU: all steps without the host.
 
 use laptime_cuda::decode::{Adapted, AdaptedSizes, Drawing, DrawingSizes, DrawingStep, LatentTarget, Linear, Norm};
-use laptime_cuda::{Buffer, Cache, Device, Sizes, nn::Gate};
+use laptime_cuda::{Buffer, Cache, Device, nn::Gate};
 
 use super::super::{audio::Kit, size, weights::Number};
 use super::backend::Cuda;
@@ -20,9 +20,9 @@ pub struct Diffusion<T> {
     pub drawing: Drawing<T>,
     conditions: Buffer<T>,
     times: Buffer<T>,
-    /// Conditions and times together, one row of each stream per step.
+    /// Conditions plus times: `[steps, streams, hidden]`.
     conditioning: Buffer<T>,
-    /// Shifts, scales and gates of each layer, and shifts and scales of the last norm.
+    /// Shifts, scales and gates of each layer, then shifts and scales of the last norm.
     adapts: Vec<Buffer<T>>,
     x: Buffer<T>,
     gated: Buffer<T>,
@@ -60,7 +60,7 @@ impl<T: Number> Diffusion<T> {
         })
     }
 
-    /// Begins a generation of at most this many tokens: the noise of all of them, and the time embeddings.
+    /// Prepares the noise of at most this many tokens, and the time embeddings.
     pub fn begin(
         &mut self,
         kit: &Kit<'_, T>,
@@ -79,14 +79,9 @@ impl<T: Number> Diffusion<T> {
         let times = kit.device.upload(&times)?;
         let (m, n) = (self.sizes.steps, self.sizes.hidden);
         let mut inner = kit.device.allocate(self.times.length())?;
-        let sizes = Sizes { m, n, k: size(config.head.frequencies)?, b_is_transposed: true };
-        kit.blas.multiply([&times, &head.time_in], &mut inner, sizes)?;
+        kit.product(&times, &head.time_in, &mut inner, [m, n])?;
         kit.rows.bias_gate(kit.device.stream(), &mut inner, None, [m, n], Gate::Silu)?;
-        Ok(kit.blas.multiply([&inner, &head.time_out], &mut self.times, Sizes { k: n, ..sizes })?)
-    }
-
-    fn product(&self, rows: u32, n: u32) -> Sizes {
-        Sizes { m: rows, n, k: self.sizes.hidden, b_is_transposed: true }
+        kit.product(&inner, &head.time_out, &mut self.times, [m, n])
     }
 }
 
@@ -103,20 +98,17 @@ impl<T: Number> DiffusionOps for Cuda<'_, T> {
         self.diffusion.sizes.steps as usize
     }
 
-    fn condition(&mut self, weight: &Buffer<T>) -> Done {
-        let (Kit { device, blas, .. }, of) = (&self.kit, &mut self.diffusion);
+    fn condition(&mut self, head: &DiffusionHead<Self>) -> Done {
+        let (kit, of) = (&self.kit, &mut self.diffusion);
         let DrawingSizes { hidden, steps, .. } = of.sizes;
-        let sizes = of.product(STREAMS as u32, hidden);
-        blas.multiply([&self.language.hidden, weight], &mut of.conditions, sizes)?;
-        let from = [&of.conditions, &of.times];
-        Ok(of.kernels.condition(device.stream(), from, &mut of.conditioning, [steps, hidden])?)
-    }
-
-    fn adapt(&mut self, layer: usize, weight: &Buffer<T>) -> Done {
-        let of = &mut self.diffusion;
-        let width = weight.length() / of.sizes.hidden as usize;
-        let sizes = of.product(STREAMS as u32 * of.sizes.steps, size(width)?);
-        Ok(self.kit.blas.multiply([&of.conditioning, weight], &mut of.adapts[layer], sizes)?)
+        let (stream, streams) = (kit.device.stream(), STREAMS as u32);
+        kit.product(&self.language.hidden, &head.condition, &mut of.conditions, [streams, hidden])?;
+        of.kernels.condition(stream, [&of.conditions, &of.times], &mut of.conditioning, [steps, hidden])?;
+        for (weight, to) in head.adapts().zip(&mut of.adapts) {
+            let width = size(weight.length())? / hidden;
+            kit.product(&of.conditioning, weight, to, [streams * steps, width])?;
+        }
+        Ok(())
     }
 
     fn begin_step(&mut self, step: usize, enter: &Buffer<T>) -> Done {
@@ -124,21 +116,13 @@ impl<T: Number> DiffusionOps for Cuda<'_, T> {
         Ok(of.kernels.begin(self.kit.device.stream(), &mut of.drawing, size(step)?, enter, &mut of.x)?)
     }
 
-    fn gate_up(&mut self, step: usize, layer: usize, weights: &HeadLayer<Self>) -> Done {
-        let of = &mut self.diffusion;
-        let hidden = of.sizes.hidden;
-        let adapt = of.adapts[layer].slice(rows(step, 3 * hidden as usize))?;
-        let norm = Norm { weight: &weights.norm, epsilon: of.eps };
-        let (x, shape, stream) = ((&of.x, &norm), [of.ffn, hidden], self.kit.device.stream());
-        Ok(of.adapted.gate_up(stream, x, adapt, &plain(&weights.gate_up), &mut of.gated, shape)?)
-    }
-
-    fn add_gated(&mut self, step: usize, layer: usize, weights: &HeadLayer<Self>) -> Done {
-        let of = &mut self.diffusion;
-        let hidden = of.sizes.hidden;
-        let adapt = of.adapts[layer].slice(rows(step, 3 * hidden as usize))?;
-        let (down, shape, stream) = (plain(&weights.down), [hidden, of.ffn], self.kit.device.stream());
-        Ok(of.adapted.add_gated(stream, &of.gated, adapt, &down, &mut of.x, shape)?)
+    fn layer(&mut self, step: usize, layer: usize, weights: &HeadLayer<Self>) -> Done {
+        let (stream, of) = (self.kit.device.stream(), &mut self.diffusion);
+        let (hidden, norm) = (of.sizes.hidden, Norm { weight: &weights.norm, epsilon: of.eps });
+        let adapt = || of.adapts[layer].slice(rows(step, 3 * hidden as usize));
+        let (gate_up, down) = (plain(&weights.gate_up), plain(&weights.down));
+        of.adapted.gate_up(stream, (&of.x, &norm), adapt()?, &gate_up, &mut of.gated, [of.ffn, hidden])?;
+        Ok(of.adapted.add_gated(stream, &of.gated, adapt()?, &down, &mut of.x, [hidden, of.ffn])?)
     }
 
     fn velocity(&mut self, step: usize, leave: &Buffer<T>) -> Done {

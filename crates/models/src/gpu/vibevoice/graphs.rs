@@ -14,18 +14,17 @@ use crate::{GraphMode, Marks, ModelError, Replay};
 pub struct Graphs([Option<Captured>; Part::ALL.len()]);
 
 impl Graphs {
-    /// Hands the stages of all replays to the device. Waits for it if there are some.
+    /// Passes the stages of all replays to the device. Waits for it if there are some.
     pub fn hand_on(&mut self, device: &Device) -> Done {
         self.0.iter_mut().flatten().try_for_each(|graph| graph.hand_on(device))
     }
 
     pub fn of(&mut self, part: Part) -> &mut Option<Captured> {
-        let at = Part::ALL.iter().position(|other| *other == part).unwrap_or_default();
-        &mut self.0[at]
+        &mut self.0[part as usize]
     }
 }
 
-/// Runs every part once, so that all it needs is loaded, and captures those that are replayed.
+/// Runs every part once, which loads kernels, and captures it.
 pub fn prepare<T: Number>(engine: &mut Engine<Cuda<'_, T>>, parts: &[Part]) -> Done {
     if !matches!(engine.backend.replay, Replay::Graph { .. }) {
         return Ok(());
@@ -55,7 +54,7 @@ pub fn prepare<T: Number>(engine: &mut Engine<Cuda<'_, T>>, parts: &[Part]) -> D
 fn capture<T: Number>(engine: &mut Engine<Cuda<'_, T>>, part: Part) -> Result<Captured, ModelError> {
     let device = engine.backend.kit.device;
     // Only the steps of the language model have stages inside.
-    let marks = if matches!(part, Part::Step(_)) { engine.options.marks.clone() } else { Marks::default() };
+    let marks = if part.side().is_some() { engine.options.marks.clone() } else { Marks::default() };
     let stages = most_stages(engine.config.decoder.layers, &marks);
     Captured::new(device, &marks, stages, |marks| {
         let usual = engine.backend.language.set_marks(marks);
@@ -76,16 +75,13 @@ pub fn part_times<T: Number>(
         let began = Instant::now();
         (0..times).try_for_each(|_| engine.launch(part))?;
         engine.wait()?;
-        taken.push((part.name(), began.elapsed().as_secs_f64() * 1e3 / times.max(1) as f64));
+        taken.push((part.word(), began.elapsed().as_secs_f64() * 1e3 / times.max(1) as f64));
     }
     engine.reset()?;
     Ok(taken)
 }
 
-/// What is known of graphs before anything ran.
+/// The replay before anything ran.
 pub fn first_replay(options: &VibeVoiceOptions) -> Replay {
-    match options.graph {
-        GraphMode::Off => Replay::Launches,
-        _ => Replay::Graph { nodes: 0 },
-    }
+    if options.graph == GraphMode::Off { Replay::Launches } else { Replay::Graph { nodes: 0 } }
 }

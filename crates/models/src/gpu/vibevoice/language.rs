@@ -1,6 +1,6 @@
-//! The language model on a GPU, with two streams over one set of weights: each has a cache and a position of its own.
+//! The language model on a GPU: two streams with separate caches and positions over one set of weights.
 //!
-//! The streams take their steps one after the other, or together: then the weights of a layer are read once for both.
+//! The streams step one after the other or together, in which case the weights of a layer are read once for both.
 
 use std::{ops::Range, sync::Arc};
 
@@ -20,9 +20,9 @@ pub struct Language<T> {
     model: Model<T>,
     streams: Streams<T>,
     attention: Attention<T>,
-    /// The row that the positive stream runs next, or ran last.
+    /// The positive stream's next or last input row.
     pub row: Buffer<T>,
-    /// The normed hidden states of both streams: the positive one, then the negative one.
+    /// The normed hidden states: positive, then negative.
     pub hidden: Buffer<T>,
     pub choice: Buffer<u32>,
     last: Side,
@@ -33,9 +33,9 @@ struct Model<T> {
     options: Options,
     rope: DeviceRope,
     embedding: Buffer<T>,
-    /// The rows of the head that belong to tokens which may be sampled.
+    /// The rows of the head for the special ids.
     choices: Buffer<T>,
-    /// The resident layers, and how many offloaded ones are before them.
+    /// The resident layers, and the number of offloaded ones before them.
     layers: Vec<LayerWeights<T>>,
     first: usize,
     norm: Buffer<T>,
@@ -50,7 +50,7 @@ impl<T: Number> Model<T> {
 struct Streams<T> {
     positive: Stream<T>,
     negative: Stream<T>,
-    /// For both at once, where they are one batch.
+    /// For both streams as one batch.
     both: Option<Stepper<T>>,
 }
 
@@ -70,10 +70,9 @@ impl<T: Number> Stream<T> {
     }
 }
 
-/// The capacity of the negative stream's cache: streams that step together have caches of one size.
+/// The capacity of the negative stream's cache. In a batch, both caches have the same size.
 pub fn negative_capacity(options: &VibeVoiceOptions) -> usize {
-    if options.is_batched() { options.capacity.max(options.negative_capacity) } else { options.negative_capacity }
-        .max(1)
+    options.negative_capacity.max(if options.is_batched() { options.capacity } else { 1 }).max(1)
 }
 
 impl<T: Number> Streams<T> {
@@ -93,7 +92,7 @@ impl<T: Number> Streams<T> {
             Side::Positive => Ok((&mut positive.stepper, Sequences::Together(&positive.state, &mut positive.cache))),
             Side::Negative => Ok((&mut negative.stepper, Sequences::Together(&negative.state, &mut negative.cache))),
             Side::Both => {
-                let alone = || CudaError::refused("stepping", 0, "the streams are no batch");
+                let alone = || CudaError::refused("stepping", 0, "the streams are not a batch");
                 let rows = vec![
                     SequenceRow { position: &positive.state.position, cache: &mut positive.cache },
                     SequenceRow { position: &negative.state.position, cache: &mut negative.cache },
@@ -119,7 +118,7 @@ impl<T: Number> Language<T> {
             .map(|offload| HostLayers::of(&loader, decoder, offload, &Region::pinned))
             .transpose()?;
         let host_layers = host_layers.flatten().map(Arc::new);
-        // The whole head is on the device for a moment, as an offloaded layer is before it, so both come before all others.
+        // Offloaded layers and a separate head are on the device only for a moment, so they come first.
         let own_choices = decoder.head_tensor().map(|head| choices(device, config, &loader.packed(&[head])?));
         let own_choices = own_choices.transpose()?;
         let embedding = loader.packed(&[decoder.embedding_tensor()])?;
@@ -175,14 +174,14 @@ impl<T: Number> Language<T> {
         let (stepper, _) = self.streams.of(side)?;
         let x = &mut stepper.buffers.parts.x;
         for begin in (0..if side == Side::Both { STREAMS } else { 1 }).map(|row| row * width) {
-            // Waits for all work on the device's stream, as the beginning of a step must.
+            // Waits for all earlier work on the stream, as the first kernel of a step must.
             let to = x.slice_mut(begin..begin + width)?;
             kit.operations.last_rows(kit.device.stream(), self.row.all(), to, [1, 1, size(width)?])?;
         }
         Ok(())
     }
 
-    /// Marks the stages of steps elsewhere; returns where they were marked.
+    /// Replaces the marks of steps, and returns the old ones.
     pub fn set_marks(&mut self, marks: Marks) -> Marks {
         std::mem::replace(&mut self.model.options.marks, marks)
     }
@@ -199,7 +198,7 @@ impl<T: Number> Language<T> {
         run_offloaded(&mut stepper.pass(self.model.context(kit), sequences), streamed)
     }
 
-    /// Enqueues a step, or the part behind the offloaded layers. The positive stream samples a token.
+    /// Enqueues a step, or its part after the offloaded layers. The positive stream samples a token.
     pub fn step(&mut self, kit: &Kit<'_, T>, side: Side) -> Done {
         if self.model.first == 0 {
             self.enter(kit, side)?;
@@ -211,7 +210,7 @@ impl<T: Number> Language<T> {
         self.leave(kit, side)
     }
 
-    /// Norms the hidden states for what comes next, and samples a token of the positive stream.
+    /// Norms the hidden states for the next parts, and samples a token of the positive stream.
     fn leave(&mut self, kit: &Kit<'_, T>, side: Side) -> Done {
         let (model, width) = (&self.model, self.model.config.hidden);
         let (stepper, _) = self.streams.of(side)?;
@@ -235,7 +234,7 @@ impl<T: Number> Language<T> {
         Ok(operations.rms_norm(stream, x, model.norm.all(), to, shape, epsilon)?)
     }
 
-    /// Runs a prompt. `place_voices` writes the rows of voices over those of tokens.
+    /// Runs a prompt. `place_voices` replaces the embeddings of tokens of audio by the rows of voices.
     pub fn prefill(
         &mut self,
         kit: &Kit<'_, T>,
@@ -251,27 +250,15 @@ impl<T: Number> Language<T> {
         kit.operations.embed(stream, ids, &model.embedding, &mut buffers.parts.x, shape)?;
         place_voices(&mut buffers.parts.x)?;
         self.place(kit, Side::Positive, 0)?;
-        self.run_prompt(kit, streamed, &mut buffers, count)?;
-        let x = &mut self.streams.positive.stepper.buffers.parts.x;
-        let shape = [1, size(count)?, size(self.model.config.hidden)?];
+        let (model, Stream { stepper, state, cache }) = (&self.model, &mut self.streams.positive);
+        let (kind, sizes) = (model.options.attention, (&model.config, count, cache.capacity));
+        let prompt = PromptRows::of_sequence(&self.attention, kind, &state.position, sizes, &mut cache.layers)?;
+        let mut pass = Pass { context: model.context(kit), buffers: &mut buffers, rows: PassRows::Prompt(prompt) };
+        run_all(&mut pass, streamed, &model.layers, |_| Ok(()))?;
+        let (x, shape) = (&mut stepper.buffers.parts.x, [1, size(count)?, size(model.config.hidden)?]);
         kit.operations.last_rows(stream, &buffers.parts.x, x, shape)?;
-        self.stepped(Side::Positive);
+        self.last = Side::Positive;
         self.leave(kit, Side::Positive)
-    }
-
-    fn run_prompt(
-        &mut self,
-        kit: &Kit<'_, T>,
-        streamed: Option<&mut Streamed<'_, T>>,
-        buffers: &mut Buffers<T>,
-        count: usize,
-    ) -> Done {
-        let (model, Stream { state, cache, .. }) = (&self.model, &mut self.streams.positive);
-        let sizes = (&model.config, count, cache.capacity);
-        let (kind, cache) = (model.options.attention, &mut cache.layers);
-        let prompt = PromptRows::of_sequence(&self.attention, kind, &state.position, sizes, cache)?;
-        let mut pass = Pass { context: model.context(kit), buffers, rows: PassRows::Prompt(prompt) };
-        run_all(&mut pass, streamed, &model.layers, |_| Ok(()))
     }
 }
 

@@ -1,7 +1,7 @@
 //! The operations of tokenizers on a GPU.
 
 use laptime_cuda::nn::{Addition, Gate, Kept, Mixer as MixerKernel, Signal};
-use laptime_cuda::{Buffer, CudaError, Device, Sizes, SliceMut};
+use laptime_cuda::{Buffer, CudaError, Device, SliceMut};
 
 use super::super::audio::{ConvWeights, Kit};
 use super::super::{size, weights::Number};
@@ -83,23 +83,22 @@ impl<T: Number> TokenizerOps for Cuda<'_, T> {
         &mut self,
         flow: &mut Flow<T>,
         to: Rows,
-        made: Option<&Mixer<Self>>,
+        done: Option<&Mixer<Self>>,
         next: Option<&Mixer<Self>>,
     ) -> Done {
         let list = flow.lists[to.at];
-        let seen = flow.kept.rows.slice_mut(list.entering()..list.entering() + to.rows * list.width)?;
-        let addition = made.map(|block| Addition {
+        let input = flow.kept.rows.slice_mut(list.entering()..list.entering() + to.rows * list.width)?;
+        let addition = done.map(|block| Addition {
             y: flow.second.all(),
             bias: block.down.bias.all(),
             scale: block.ffn_scale.all(),
         });
         let (norm, shape) = ((next.map(|block| block.norm.all()), to.eps), [size(to.rows)?, size(list.width)?]);
-        Ok(self.streams.add_norm(self.kit.device.stream(), &mut flow.x, addition.as_ref(), norm, seen, shape)?)
+        Ok(self.streams.add_norm(self.kit.device.stream(), &mut flow.x, addition.as_ref(), norm, input, shape)?)
     }
 
     fn block(&mut self, flow: &mut Flow<T>, to: Rows, block: &Mixer<Self>) -> Done {
-        let (Kit { device, blas, rows: kernels, .. }, list, Mixer { up, down, .. }) =
-            (&self.kit, flow.lists[to.at], block);
+        let (kit, list, Mixer { up, down, .. }) = (&self.kit, flow.lists[to.at], block);
         let (rows, width, inner) = (size(to.rows)?, size(list.width)?, size(up.bias.length())?);
         let mixer = MixerKernel {
             seen: flow.kept.rows.slice(list.begin..list.entering() + to.rows * list.width)?,
@@ -108,13 +107,11 @@ impl<T: Number> TokenizerOps for Cuda<'_, T> {
             scale: block.scale.all(),
             taps: size(to.taps)?,
         };
-        let (stream, norm) = (device.stream(), (block.ffn_norm.all(), to.eps));
+        let (stream, norm) = (kit.device.stream(), (block.ffn_norm.all(), to.eps));
         self.streams.mix_norm(stream, &mixer, &mut flow.x, norm, &mut flow.normed, [rows, width])?;
-        let sizes = Sizes { m: rows, n: inner, k: width, b_is_transposed: true };
-        blas.multiply([&flow.normed, &up.weight], &mut flow.wide, sizes)?;
-        kernels.bias_gate(stream, &mut flow.wide, Some(up.bias.all()), [rows, inner], Gate::Gelu)?;
-        let sizes = Sizes { n: width, k: inner, ..sizes };
-        Ok(blas.multiply([&flow.wide, &down.weight], &mut flow.second, sizes)?)
+        kit.product(&flow.normed, &up.weight, &mut flow.wide, [rows, inner])?;
+        kit.rows.bias_gate(stream, &mut flow.wide, Some(up.bias.all()), [rows, inner], Gate::Gelu)?;
+        kit.product(&flow.wide, &down.weight, &mut flow.second, [rows, width])
     }
 
     fn keep(&mut self, flow: &mut Flow<T>, tokens: usize) -> Done {
@@ -123,12 +120,12 @@ impl<T: Number> TokenizerOps for Cuda<'_, T> {
 
     fn leave(&mut self, flow: &Flow<T>, shape: &TokenizerShape, tokens: usize) -> Result<Vec<f32>, ModelError> {
         if !shape.head.makes_samples {
-            let made = flow.x.slice(0..tokens * shape.head.outputs)?.read()?;
-            return Ok(made.into_iter().map(T::widened).collect());
+            let values = flow.x.slice(0..tokens * shape.head.outputs)?.read()?;
+            return Ok(values.into_iter().map(T::widened).collect());
         }
         let samples = flow.lists.last().map_or(0, |list| list.each * tokens);
-        let made = flow.samples.slice(0..samples)?.read()?;
-        // Samples are numbers of the model's dtype too.
-        Ok(made.into_iter().map(|sample| T::narrowed(sample).widened()).collect())
+        let values = flow.samples.slice(0..samples)?.read()?;
+        // Samples are rounded to the model's dtype.
+        Ok(values.into_iter().map(|sample| T::narrowed(sample).widened()).collect())
     }
 }

@@ -1,4 +1,4 @@
-//! The fixture `c2c`: two sharers of the model of `qwen3`, their fusers, and what is expected of them.
+//! The fixture `c2c`: two sharers of the fixture `qwen3`, their fusers, and the expected results.
 
 #![allow(dead_code, reason = "each test uses what it needs")]
 
@@ -12,7 +12,7 @@ use serde::Deserialize;
 
 use super::folder;
 
-/// What is expected.
+/// The expected results.
 #[derive(Deserialize)]
 pub struct Expected {
     /// The prompt.
@@ -21,19 +21,19 @@ pub struct Expected {
     pub cases: BTreeMap<String, Case>,
 }
 
-/// What is expected of some sharers.
+/// The expected results with some sharers.
 #[derive(Deserialize)]
 pub struct Case {
     pub sharers: Vec<String>,
     pub margin: f64,
-    /// Keys and values of every layer, of all but the last token; none where that is of no interest.
+    /// Keys and values of every layer without the last token, if they are compared.
     pub cache: Vec<[Vec<f32>; 2]>,
-    /// Of the last token of the prompt.
+    /// Those of the last token of the prompt.
     pub logits: Vec<f32>,
     pub greedy: Vec<u32>,
 }
 
-/// What is expected of the fixture.
+/// Reads the expected results.
 pub fn expected() -> Expected {
     serde_json::from_str(&std::fs::read_to_string(folder("c2c/expected.json")).unwrap()).unwrap()
 }
@@ -43,7 +43,7 @@ pub fn receiver() -> Config {
     Config::from_folder(&folder("qwen3")).unwrap()
 }
 
-/// A model that is heard.
+/// A sharer.
 pub fn sharer(name: &str) -> Config {
     Config::from_folder(&folder(&format!("c2c/{name}"))).unwrap()
 }
@@ -58,7 +58,7 @@ pub fn fuser(name: &str) -> (FuserConfig, FuserWeights) {
     FuserWeights::open(&fuser_folder(name), &receiver(), &sharer(name)).unwrap()
 }
 
-/// A decoder of a folder of the fixtures.
+/// A decoder from a folder of the fixtures.
 pub fn decoder(name: &str, dtype: Dtype) -> Box<dyn Decoder> {
     let config = Config::from_folder(&folder(name)).unwrap();
     let weights = Weights::open(&folder(name), &config).unwrap();
@@ -76,7 +76,7 @@ pub fn decoder(name: &str, dtype: Dtype) -> Box<dyn Decoder> {
     cpu::decoder(config, &weights, options, 2).unwrap()
 }
 
-/// The model of `qwen3` with sharers.
+/// The fixture `qwen3` with sharers.
 pub fn c2c(sharers: &[&str], dtype: Dtype, mode: FuseMode) -> C2c<'static> {
     let fusers: Vec<(FuserConfig, FuserWeights)> = sharers.iter().map(|name| fuser(name)).collect();
     let fusers = fusers.iter().map(|(config, weights)| (config.clone(), weights)).collect();
@@ -89,7 +89,7 @@ pub fn c2c(sharers: &[&str], dtype: Dtype, mode: FuseMode) -> C2c<'static> {
     }
 }
 
-/// The prompt of the fixture, with everybody heard.
+/// The prompt of the fixture for all sharers.
 pub fn prompt(expected: &Expected, sharers: usize) -> Prompt {
     Prompt::shared(expected.ids.clone(), sharers, SharerMask::all(sharers)).unwrap()
 }

@@ -1,4 +1,4 @@
-//! The fixture `speech`: a tiny model, and what is expected of it.
+//! The fixture `speech`: a tiny VibeVoice and its expected results.
 
 #![allow(dead_code, reason = "each test uses what it needs")]
 
@@ -21,15 +21,15 @@ pub struct Expected {
 pub struct Case {
     pub steps: usize,
     pub ids: Vec<u32>,
-    /// Samples of voices, before they are made as loud as models are used to.
+    /// Samples of voices before normalisation.
     pub voices: Vec<Vec<f32>>,
     pub tokens: Vec<u32>,
-    /// What each token of audio begins with.
+    /// The initial noise, by token of audio.
     pub noise: Vec<Vec<f32>>,
-    /// What the positive stream leaves, of every token, and the logits of what may be chosen.
+    /// Hidden states and logits of the positive stream, by token.
     pub hidden: Vec<Vec<f32>>,
     pub logits: Vec<Vec<f32>>,
-    /// Of every token of audio.
+    /// By token of audio.
     pub negative: Vec<Vec<f32>>,
     pub latents: Vec<Vec<f32>>,
     pub audio: Vec<Vec<f32>>,
@@ -54,7 +54,7 @@ pub fn config() -> VibeVoiceConfig {
     VibeVoiceConfig::from_folder(&folder("speech")).unwrap()
 }
 
-/// The model, with layers that stay or do not.
+/// The model, possibly with offloaded layers.
 pub fn model(dtype: Dtype, offload: Option<Offload>) -> Box<dyn VibeVoice> {
     let config = config();
     let weights = VibeVoiceWeights::open(&folder("speech"), &config).unwrap();
@@ -64,7 +64,7 @@ pub fn model(dtype: Dtype, offload: Option<Offload>) -> Box<dyn VibeVoice> {
 }
 
 impl Case {
-    /// The text that it speaks.
+    /// The prompt.
     pub fn prompt(&self) -> VoicePrompt {
         let hop = config().token_samples();
         let voices = self.voices.iter().map(|samples| {
@@ -75,7 +75,7 @@ impl Case {
         VoicePrompt { ids: self.ids.clone(), voices: voices.collect() }
     }
 
-    /// How latents are made.
+    /// The diffusion settings.
     pub fn guidance(&self, scale: f32) -> Guidance {
         let noise = Noise::Given(self.noise.concat());
         Guidance { steps: self.steps, scale, noise, varies_voices: false, is_endless: false }
