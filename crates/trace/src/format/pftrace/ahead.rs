@@ -19,6 +19,9 @@ const LONGEST_KEPT: u64 = 1 << 20;
 /// An inflated block; none if it is too long to be kept in memory.
 type Inflated = Result<Option<Vec<u8>>, Damaged>;
 
+/// A packet, and the buffer for its block.
+type Job = (Vec<u8>, Vec<u8>);
+
 /// A packet and its inflated block.
 type Done = (Vec<u8>, Inflated);
 
@@ -39,8 +42,7 @@ pub struct Block {
 pub struct Ahead {
     /// Offset and length of each block; and the block itself, if there is no thread to inflate it.
     places: VecDeque<(u64, u64, Option<Done>)>,
-    /// Each job is a packet and a buffer for its block.
-    thread: Option<(SyncSender<(Vec<u8>, Vec<u8>)>, Receiver<Done>)>,
+    thread: Option<(SyncSender<Job>, Receiver<Done>)>,
     /// Buffers of earlier blocks: fresh memory for each block would cost as much as inflating it.
     spare: Vec<Vec<u8>>,
 }
@@ -49,7 +51,7 @@ impl Ahead {
     /// Submits a block. At most one more than [`AHEAD`] are in flight.
     pub fn push(&mut self, packet: Vec<u8>, offset: u64, whole: u64) {
         let (jobs, _) = self.thread.get_or_insert_with(|| {
-            let (jobs, todo) = sync_channel::<(Vec<u8>, Vec<u8>)>(AHEAD + 1);
+            let (jobs, todo) = sync_channel::<Job>(AHEAD + 1);
             let (done, blocks) = sync_channel(AHEAD + 1);
             let work = move || {
                 for (packet, buffer) in todo {
