@@ -1,7 +1,7 @@
 //! Causal convolutions over time, with zeros before the first position. Rows are positions, columns are channels.
 //!
-//! The inputs of each output are gathered into a row (im2col), so a convolution is a GEMM with its kernel. A row of a transposed
-//! convolution has all outputs of one position.
+//! The inputs of each output are gathered into a row (im2col), so a convolution is a GEMM with its kernel. A row of a
+//! transposed convolution has all outputs of one position.
 
 use super::product::{Put, project};
 use super::steps::{add_bias, rows_of_part};

@@ -101,7 +101,7 @@ pub fn needed_vibevoice_bytes(
     needed_bytes(config, options, &reading, &own).saturating_add(SMALL_BYTES)
 }
 
-/// The size of a tokenizer's buffers: hidden states, the input of a convolution, normed states, and the inner states of a block.
+/// The size of a tokenizer's buffers: hidden states, the input of a convolution, normed states, and inner states of a block.
 fn tokenizer_numbers(plan: &Plan, tokens: usize) -> u64 {
     let lists = plan.lists.iter().map(|list| list.end(tokens).saturating_sub(list.begin));
     let largest = lists.max().unwrap_or(0).max(plan.hidden.saturating_mul(tokens));

@@ -39,8 +39,8 @@ pub trait CodecOps {
     /// Runs the transformer and its final norm over the hidden states.
     fn transformer(&mut self, weights: &CodecWeights<Self::Parts>, frames: usize) -> Done;
 
-    /// Runs a ConvNeXt block over the hidden states: depthwise convolution, layer norm, and a feed-forward part with GELU, whose
-    /// output is scaled by channel and added.
+    /// Runs a ConvNeXt block over the hidden states: depthwise convolution, layer norm, and a feed-forward part with GELU,
+    /// whose output is scaled by channel and added.
     fn next_block(&mut self, next: &NextWeights<Self::Parts>, rows: usize) -> Done;
 
     /// The last snake activation and convolution: hidden states to samples.
