@@ -93,10 +93,6 @@ impl ModelError {
         Self::hinted(format!("`{}`: {reason}", path.display()), hint)
     }
 
-    pub(crate) fn no_optimizer() -> Self {
-        Self::Refused("the trainer has no optimizer".to_owned())
-    }
-
     pub(crate) fn no_pass() -> Self {
         Self::Refused("no pass has run yet".to_owned())
     }

@@ -1,5 +1,5 @@
-//! What models on the CPU were predicted to need, with and without streamed layers, beside what they used. The counts are
-//! the process's, so there is no harness, whose threads allocate when they like.
+//! Compares the predicted memory of models on the CPU, with and without offloaded layers, with what they use. The counts are
+//! those of the process, so there is no test harness with threads of its own.
 
 // An allocator cannot be written without `unsafe`, and without a harness the lint does not see that this is a test.
 #![allow(unsafe_code, clippy::unwrap_used)]
@@ -54,7 +54,7 @@ fn check(what: &str, needed: u64, used: u64) {
     assert!(needed * 100 <= used * most, "{case}");
 }
 
-/// A model whose parts are large beside what is not counted.
+/// A model whose parts are large compared with what is not counted.
 fn config() -> Config {
     config_like("tiny")
 }
@@ -160,7 +160,7 @@ fn a_decoder_uses_what_was_predicted(
     check(&format!("{dtype} {attention:?} {capacity:?} {pass:?} {told}"), needed, used);
 }
 
-/// A model whose language model and whose tokenizers are large beside what is not counted.
+/// A model whose language model and tokenizers are large compared with what is not counted.
 fn vibevoice_config() -> VibeVoiceConfig {
     let mut config = VibeVoiceConfig::from_preset("tiny").unwrap();
     config.decoder = Config { layers: 5, hidden: 768, ffn: 3072, vocab: 8000, head_dim: 64, ..config.decoder };
@@ -251,7 +251,7 @@ fn a_fuser_uses_what_was_predicted(dtype: Dtype) {
     check(&format!("fusing, {dtype}"), needed, used);
 }
 
-/// A model whose talker and whose codec are large beside what is not counted.
+/// A model whose talker and codec are large compared with what is not counted.
 fn tts_config() -> TtsConfig {
     let mut config = TtsConfig::from_preset("tiny").unwrap();
     config.text_vocab = 46_000;

@@ -111,7 +111,7 @@ impl Blocks {
         let (mut kept, mut all) = (0, 0);
         for row in touched(rows) {
             for column in touched(columns.clone()).filter(|column| !rule.is_causal || *column <= row) {
-                kept += usize::from(self.keeps_block(row, column));
+                kept += usize::from(self.mask.keeps(row, column));
                 all += 1;
             }
         }

@@ -84,7 +84,7 @@ impl Kept {
         match self {
             Self::Blocks { mask: Some(mask), .. } if mask.block(length).is_none() => {
                 let side = mask.side();
-                Some(format!("a mask of {side} x {side} blocks needs a length that {side} divides, not {length}"))
+                Some(format!("a mask of {side} x {side} blocks needs a length divisible by {side}, not {length}"))
             }
             _ => None,
         }
@@ -123,7 +123,7 @@ impl Kept {
 }
 
 pub(super) struct Blocks {
-    mask: BlockMask,
+    pub(super) mask: BlockMask,
     pub(super) block: usize,
 }
 
@@ -139,11 +139,7 @@ impl Blocks {
     }
 
     pub(super) fn keeps(&self, row: usize, column: usize) -> bool {
-        self.keeps_block(row / self.block, column / self.block)
-    }
-
-    pub(super) fn keeps_block(&self, row: usize, column: usize) -> bool {
-        self.mask.keeps(row, column)
+        self.mask.keeps(row / self.block, column / self.block)
     }
 }
 
@@ -202,7 +198,7 @@ mod tests {
         let kept = Kept::Blocks { mask: Some(mask), is_causal: true };
         assert_eq!(told(&kept, 4), ["1...", "11..", "111.", "1111"]);
         let refusal = kept.refusal(5).unwrap();
-        assert_eq!(refusal, "a mask of 2 x 2 blocks needs a length that 2 divides, not 5");
+        assert_eq!(refusal, "a mask of 2 x 2 blocks needs a length divisible by 2, not 5");
         assert_eq!((kept.refusal(6), kept.allowed(6)), (None, 21));
         assert_eq!(Kept::All { is_causal: false }.allowed(6), 36);
     }

@@ -73,12 +73,7 @@ impl<T: Number> Pass<'_, T> {
         Norm { weight, eps: self.config.norm_eps as f32 }
     }
 
-    /// Norms the last of every `every` rows.
-    fn norm_rows(&mut self, weight: &[f32], every: usize) {
-        let stream = &self.buffers.stream[..self.rows() * self.config.hidden];
-        self.norm_weight(weight).rows(self.crew, every, stream, &mut self.buffers.normed);
-    }
-
+    /// The rows of which the last goes to the head.
     fn every(&self) -> usize {
         if self.is_last_only { self.spans.first().map_or(1, |span| span.queries) } else { 1 }
     }
@@ -126,7 +121,9 @@ impl<T: Number> Ops for Pass<'_, T> {
     }
 
     fn norm(&mut self, at: NormAt, weight: &Vec<f32>) -> Done {
-        self.norm_rows(weight, if at == NormAt::Final { self.every() } else { 1 });
+        let every = if at == NormAt::Final { self.every() } else { 1 };
+        let stream = &self.buffers.stream[..self.rows() * self.config.hidden];
+        self.norm_weight(weight).rows(self.crew, every, stream, &mut self.buffers.normed);
         Ok(())
     }
 

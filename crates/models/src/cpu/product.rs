@@ -70,14 +70,6 @@ impl<'a, T: Number> Factor<'a, T> {
         Some(Factor { stored: self.stored.as_f32()?, is_transposed: self.is_transposed })
     }
 
-    fn rows_part(&self, from: usize, count: usize) -> Self {
-        self.part([from, 0], [count, self.columns()])
-    }
-
-    fn columns_part(&self, from: usize, count: usize) -> Self {
-        self.part([0, from], [self.rows(), count])
-    }
-
     fn part(&self, [row, column]: [usize; 2], [rows, columns]: [usize; 2]) -> Self {
         let stored = match self.is_transposed {
             true => self.stored.part(column, columns, row, rows),
@@ -159,7 +151,8 @@ pub fn project_stored<T: Number>(crew: &Crew, x: Rows<'_, T>, weights: Weights<'
 pub fn share<T: Number>(crew: &Crew, left: Factor<'_, T>, right: Factor<'_, T>, out: &mut [T], put: Put) {
     let sizes = [left.rows(), right.columns(), left.columns()];
     each_part(crew, sizes, out, |blocks: &mut Blocks, [row, column], out| {
-        multiply(blocks, left.rows_part(row, out.count), right.columns_part(column, out.width), out, put);
+        let left = left.part([row, 0], [out.count, left.columns()]);
+        multiply(blocks, left, right.part([0, column], [right.rows(), out.width]), out, put);
     });
 }
 
@@ -212,7 +205,8 @@ pub fn multiply<X: Number, W: Number, O: Number>(
     sum.resize(out.count * out.width, 0.0);
     for from in (0..left.columns()).step_by(DEPTH) {
         let depth = DEPTH.min(left.columns() - from);
-        let (left, right) = (left.columns_part(from, depth), right.rows_part(from, depth));
+        let left = left.part([0, from], [left.rows(), depth]);
+        let right = right.part([from, 0], [depth, right.columns()]);
         let (left, right) = (left.widened(left_block), right.widened(right_block));
         let sums = &mut RowsMut::dense(sum, out.count, out.width);
         kernel(left, right, sums, Put { scale: put.scale, add: from > 0 });

@@ -3,7 +3,7 @@
 mod copier;
 mod file;
 
-use std::{collections::VecDeque, mem, time::Instant};
+use std::{collections::VecDeque, time::Instant};
 
 use laptime_probe::stage;
 
@@ -31,18 +31,13 @@ pub struct FileCopies<T> {
     layers: usize,
     layer_bytes: u64,
     copier: Copier<T>,
-    buffers: Vec<Buffer<T>>,
-    /// For each outstanding copy, whether it was requested ahead.
-    requested: VecDeque<bool>,
+    /// The buffers; none if a buffer is missing or being copied to.
+    buffers: Vec<Option<Box<Layer<T>>>>,
+    /// The buffer of each outstanding copy, and whether the copy was requested ahead.
+    requested: VecDeque<(usize, bool)>,
     wait_began: Instant,
     visit: LayerVisit,
     visits: VecDeque<LayerVisit>,
-}
-
-enum Buffer<T> {
-    Missing,
-    Here(Box<Layer<T>>),
-    Copying,
 }
 
 impl<T: Number> Streamed<T> {
@@ -67,7 +62,7 @@ impl<T: Number> Streamed<T> {
             layers,
             layer_bytes,
             copier: Copier::start(Copying { file, link, bytes: layer_bytes, marks })?,
-            buffers: (0..offload.mode.buffers()).map(|_| Buffer::Missing).collect(),
+            buffers: (0..offload.mode.buffers()).map(|_| None).collect(),
             requested: VecDeque::new(),
             wait_began: Instant::now(),
             visit: LayerVisit { layer: 0, pass: 0, is_ahead: false, wait_ns: 0.0, release_ns: 0.0, copy_ns: 0.0 },
@@ -82,10 +77,8 @@ impl<T: Number> Streamed<T> {
 
 impl<T: Number> FileCopies<T> {
     fn send(&mut self, direction: Direction, Place { layer, pass, .. }: Place, buffer: usize) -> Done {
-        match mem::replace(&mut self.buffers[buffer], Buffer::Copying) {
-            Buffer::Here(buffer) => self.copier.send(Request { direction, layer, pass, buffer }),
-            Buffer::Missing | Buffer::Copying => Err(in_use(layer)),
-        }
+        let buffer = self.buffers[buffer].take().ok_or_else(|| in_use(layer))?;
+        self.copier.send(Request { direction, layer, pass, buffer })
     }
 }
 
@@ -94,9 +87,11 @@ impl<T: Number> LayerCopies for FileCopies<T> {
 
     fn make_buffers(&mut self) -> Done {
         let mut stage = None;
-        for buffer in self.buffers.iter_mut().filter(|buffer| matches!(buffer, Buffer::Missing)) {
-            stage.get_or_insert_with(|| stage!("allocate"));
-            *buffer = Buffer::Here(Box::new(Layer::blank(&self.config, self.fp8)?));
+        for (at, buffer) in self.buffers.iter_mut().enumerate() {
+            if buffer.is_none() && self.requested.iter().all(|(copying, _)| *copying != at) {
+                stage.get_or_insert_with(|| stage!("allocate"));
+                *buffer = Some(Box::new(Layer::blank(&self.config, self.fp8)?));
+            }
         }
         Ok(())
     }
@@ -109,30 +104,26 @@ impl<T: Number> LayerCopies for FileCopies<T> {
     fn request(&mut self, place: Place, buffer: usize, is_ahead: bool) -> Done {
         let _stage = stage_mark!(self.marks, Pipeline, "layer_issue", layer = place.layer, forward = place.pass);
         self.send(Direction::In, place, buffer)?;
-        self.requested.push_back(is_ahead);
+        self.requested.push_back((buffer, is_ahead));
         Ok(())
     }
 
     fn end_wait(&mut self, Place { layer, pass, .. }: Place, buffer: usize) -> Done {
         let Copied { request, copy_ns, outcome } = self.copier.wait()?;
-        let is_ahead = self.requested.pop_front().unwrap_or_default();
-        self.buffers[buffer] = Buffer::Here(request.buffer);
+        let (_, is_ahead) = self.requested.pop_front().unwrap_or_default();
+        self.buffers[buffer] = Some(request.buffer);
         self.visit = LayerVisit { layer, pass, is_ahead, wait_ns: nanos(self.wait_began), release_ns: 0.0, copy_ns };
         outcome
     }
 
     fn layer(&self, buffer: usize) -> Result<&Layer<T>, ModelError> {
-        match &self.buffers[buffer] {
-            Buffer::Here(layer) => Ok(layer),
-            Buffer::Missing | Buffer::Copying => Err(in_use(self.visit.layer)),
-        }
+        self.buffers[buffer].as_deref().ok_or_else(|| in_use(self.visit.layer))
     }
 
     fn release(&mut self, place: Place, buffer: usize) -> Done {
         let began = Instant::now();
         if self.mode == StreamMode::Sync {
             self.send(Direction::Back, place, buffer)?;
-            self.buffers[buffer] = Buffer::Missing;
             self.copier.wait()?.outcome?;
         }
         self.visit.release_ns = nanos(began);
@@ -148,18 +139,14 @@ impl<T: Number> LayerCopies for FileCopies<T> {
     }
 
     fn forget(&mut self) -> Done {
-        while self.requested.pop_front().is_some() {
-            let buffer = self.copier.wait()?.request.buffer;
-            if let Some(place) = self.buffers.iter_mut().find(|place| matches!(place, Buffer::Copying)) {
-                *place = Buffer::Here(buffer);
-            }
+        while let Some((buffer, _)) = self.requested.pop_front() {
+            self.buffers[buffer] = Some(self.copier.wait()?.request.buffer);
         }
         Ok(())
     }
 
     fn clear(&mut self) -> Done {
-        let unused = self.buffers.iter_mut().filter(|buffer| matches!(buffer, Buffer::Here(_)));
-        unused.for_each(|buffer| *buffer = Buffer::Missing);
+        self.buffers.fill_with(|| None);
         Ok(())
     }
 

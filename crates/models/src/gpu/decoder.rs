@@ -54,15 +54,9 @@ pub struct GpuPasses<'a, T> {
     /// Whether a step ran, so that everything it needs is loaded.
     pub(super) is_warm: bool,
     pub(super) state: State,
-    pub(super) logits: Logits,
+    /// Whether the last logits are those of a step, and not of a pass over many tokens.
+    pub(super) has_step_logits: bool,
     results: Results,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Logits {
-    None,
-    OfPass,
-    OfStep,
 }
 
 /// Starts compiling the kernels that loading the weights does not need.
@@ -136,7 +130,7 @@ impl<'a, T: Number> GpuPasses<'a, T> {
             stepper: None,
             is_warm: false,
             state: State::new(device, size(options.batch)?, MOST_CHOSEN)?,
-            logits: Logits::None,
+            has_step_logits: false,
             results: Results::default(),
             config,
             options,
@@ -178,11 +172,9 @@ impl<'a, T: Number> GpuPasses<'a, T> {
     }
 
     fn last_logits(&self) -> Option<&Buffer<T>> {
-        match self.logits {
-            Logits::None => None,
-            Logits::OfPass => self.buffers.as_ref().map(|buffers| &buffers.parts.logits),
-            Logits::OfStep => self.stepper.as_ref().map(|stepper| &stepper.buffers.parts.logits),
-        }
+        let of_step = self.stepper.as_ref().map(|stepper| &stepper.buffers);
+        let buffers = if self.has_step_logits { of_step } else { self.buffers.as_ref() };
+        buffers.map(|buffers| &buffers.parts.logits)
     }
 
     fn upload_ids(&mut self, ids: &[u32]) -> Done {
@@ -283,7 +275,7 @@ impl<T: Number> Passes for GpuPasses<'_, T> {
         self.upload_ids(ids)?;
         self.set_position(0)?;
         self.pass(length, 0, Head::All)?;
-        self.logits = Logits::OfPass;
+        self.has_step_logits = false;
         self.set_position(self.cache.length())
     }
 
@@ -301,7 +293,7 @@ impl<T: Number> Passes for GpuPasses<'_, T> {
     fn run_next(&mut self) -> Done {
         self.capture()?;
         self.run_step()?;
-        self.logits = if steps_by_pass(&self.options) { Logits::OfPass } else { Logits::OfStep };
+        self.has_step_logits = !steps_by_pass(&self.options);
         self.cache.advance(self.cache.length() + 1);
         Ok(())
     }

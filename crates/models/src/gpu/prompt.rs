@@ -8,7 +8,7 @@ use std::slice::from_mut;
 use laptime_probe::stage;
 
 use super::captured::{Captured, most_stages};
-use super::decoder::{GpuPasses, Logits};
+use super::decoder::GpuPasses;
 use super::memory::{Head, PassSizes};
 use super::pass::{Buffers, DeviceRope, Pass, PassRows, PromptRows, head_sizes};
 use super::{size, sparse::Sparse, stepping::context, weights::Number};
@@ -51,7 +51,7 @@ impl<T: Number> GpuPasses<'_, T> {
             Some(graph) => unsafe { graph.launch(stream) }?,
             None => self.launch_prompt(tokens)?,
         }
-        self.logits = Logits::OfPass;
+        self.has_step_logits = false;
         Ok(())
     }
 

@@ -3,7 +3,7 @@
 // A graph keeps addresses of buffers, which the decoder keeps as long as the graph.
 #![allow(unsafe_code)]
 
-use super::decoder::{GpuPasses, Logits};
+use super::decoder::GpuPasses;
 use super::memory::{Head, PassSizes};
 use super::{pass::Sequences, step::Stepper, streamed::Streamed, weights::Number};
 use crate::decoder::layers::{run_head, run_offloaded, run_resident};
@@ -81,7 +81,6 @@ impl<T: Number> GpuPasses<'_, T> {
         self.make_stepper()?;
         let Some(stepper) = &mut self.stepper else { return Ok(()) };
         let (context, parameters) = (context!(self), &self.weights.parameters);
-        self.logits = Logits::OfStep;
         let first = self.streamed.as_ref().map_or(0, |streamed| streamed.layers);
         if first == 0 {
             stepper.embed(&context, &parameters.embedding, &self.state)?;
@@ -112,7 +111,6 @@ impl<T: Number> GpuPasses<'_, T> {
         let length = self.cache.length();
         self.set_position(length)?;
         self.pass(1, length, Head::Last)?;
-        self.logits = Logits::OfPass;
         self.sample()?;
         self.set_position(length + 1)
     }

@@ -68,9 +68,7 @@ impl<O: TrainDevice> Trainer for ModelTrainer<O> {
 
     fn update(&mut self) -> Done {
         self.check_gradients()?;
-        if self.state.moments.is_none() {
-            return Err(ModelError::no_optimizer());
-        }
+        ensure!(self.state.moments.is_some(), "the trainer has no optimizer");
         self.updates += 1;
         self.ops.update(&mut self.state, self.updates)?;
         self.ledger.update_ends();

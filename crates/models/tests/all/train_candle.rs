@@ -6,7 +6,7 @@ use laptime_models::{AdamW, Attention, Dtype, Tokens, TrainOptions, Trainer, cpu
 
 const BOTH: [Attention; 2] = [Attention::Naive, Attention::Dense];
 
-/// The prompts of a fixture, and as targets the tokens behind each, of the last the first that follows.
+/// The prompts of a fixture, with the next token of each as its target.
 fn batch(fixture: &Fixture) -> (Tokens, Vec<u32>) {
     let rows = fixture.expected.ids.iter().zip(&fixture.expected.greedy);
     let targets = rows.flat_map(|(ids, greedy)| ids[1..].iter().chain(&greedy[..1]).copied()).collect();

@@ -93,7 +93,7 @@ fn offloaded_layers_are_marked_at_every_depth() {
     };
     let turns = [(1, 0), (1, 1), (2, 0), (2, 1)];
     let mut wanted: Vec<String> = turns.into_iter().flat_map(|(pass, layer)| one(pass, layer)).collect();
-    // The resident layer runs behind the offloaded ones. Memory is cleared behind every third copy.
+    // The resident layer runs after the offloaded ones. Memory is cleared after every third copy.
     wanted.insert(10, "resident 1".to_owned());
     wanted.insert(5, "clear_cache".to_owned());
     wanted.push("clear_cache".to_owned());

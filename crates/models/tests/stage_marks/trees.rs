@@ -122,7 +122,7 @@ fn decode(device: &dyn Device, offload: Option<Offload>) -> Result<String, Failu
     })
 }
 
-/// The graph of a step on a GPU samples the token inside `resident`, and the CPU behind it.
+/// The graph of a step on a GPU samples the token inside `resident`, the CPU after it.
 fn offloaded(device: &dyn Device) -> Result<String, Failure> {
     let offload = Offload::new(StreamMode::Wrap, 1, std::env::temp_dir());
     Ok(decode(device, Some(offload))?.replace("\n  sampling\n", "\nsampling\n"))

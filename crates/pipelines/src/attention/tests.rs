@@ -162,7 +162,7 @@ fn invalid_cases_do_not_apply() {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), "[[1,0,0],[1,1,0],[0,1,1]]").unwrap();
     let line = format!("--attention block-sparse --block-mask {}", file.path().display());
-    assert_eq!(refusal(&line), "a mask of 3 x 3 blocks needs a length that 3 divides, not 200");
+    assert_eq!(refusal(&line), "a mask of 3 x 3 blocks needs a length divisible by 3, not 200");
     let device = Simulated::new();
     let fitting = Attention.prepare(&case(&line).with("seq_len", 192), &device).unwrap();
     let Prepared::Ready(mut iteration) = fitting else { panic!("three divides it") };

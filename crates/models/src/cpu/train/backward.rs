@@ -117,8 +117,8 @@ impl<T: Number> TrainDevice for CpuTraining<T> {
     }
 
     fn update(&mut self, state: &mut TrainState<Vec<T>, Vec<f32>>, number: u64) -> Done {
-        let adamw = self.setup.options.adamw.ok_or_else(ModelError::no_optimizer)?;
-        adamw::update(&self.setup.crew, &adamw, number, state);
+        let Setup { crew, options, .. } = &self.setup;
+        options.adamw.iter().for_each(|adamw| adamw::update(crew, adamw, number, state));
         Ok(())
     }
 

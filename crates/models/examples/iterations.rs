@@ -1,8 +1,8 @@
-//! Takes of one pass on the CPU, one for each line of standard input: milliseconds, line by line.
+//! Times iterations of a pass on the CPU: one for each line of standard input, in milliseconds.
 //!
-//! `takes MODEL BATCH TOKENS naive|dense f32|bf16|f16 forward|prefill|step THREADS`
+//! `iterations MODEL BATCH TOKENS naive|dense f32|bf16|f16 forward|prefill|step THREADS`
 //!
-//! `scripts/compare-pytorch-cpu` runs it beside PyTorch.
+//! `scripts/compare-pytorch-cpu` runs it next to PyTorch.
 
 #![allow(clippy::print_stdout)]
 

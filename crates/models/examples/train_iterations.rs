@@ -1,8 +1,8 @@
-//! Takes of a training pass on the CPU, one for each line of standard input: milliseconds, line by line.
+//! Times iterations of a training pass on the CPU: one for each line of standard input, in milliseconds.
 //!
-//! `train_takes MODEL BATCH TOKENS naive|dense f32|bf16 forward|backward|forward_backward|step THREADS`
+//! `train_iterations MODEL BATCH TOKENS naive|dense f32|bf16 forward|backward|forward_backward|step THREADS`
 //!
-//! `scripts/compare-pytorch-cpu` runs it beside PyTorch.
+//! `scripts/compare-pytorch-cpu` runs it next to PyTorch.
 
 #![allow(clippy::print_stdout)]
 
