@@ -169,7 +169,7 @@ impl<T: Number> LoadAlike for Loader<'_, T> {
 
     fn part(&mut self, tensors: &[TensorSpec]) -> Result<Buffer<T>, ModelError> {
         let Some(fp8) = self.fp8_of(tensors) else { return self.packed(tensors) };
-        let mut buffer = self.device.allocate(fp8.scales().numbers::<T>(shape(tensors)?) as usize)?;
+        let mut buffer = self.device.allocate(fp8.scales().elements::<T>(shape(tensors)?) as usize)?;
         self.quantise(fp8, tensors, &mut buffer)?;
         Ok(buffer)
     }

@@ -23,11 +23,11 @@ impl<T: Number> GpuTraining<'_, T> {
             let _op = stage_mark!(marks, Ops, "weights_again");
             self.naive_weights(&Marks::default())?;
         }
-        let Self { heads, d_heads, by_head, blas, gradients, sizes, start, .. } = self;
+        let Self { heads, d_heads, by_head, blas, gradients, operations, sizes, start, .. } = self;
         let Scratch { probabilities, d_scores, d_attended, .. } = &mut self.scratch;
         {
             let _op = stage_mark!(marks, Ops, "weighted");
-            gradients.split_rows_to_heads(stream, &*d_attended, &mut *by_head, sizes)?;
+            operations.unmerge_heads(stream, &*d_attended, &mut *by_head, sizes)?;
             let d_values = d_heads.values.all_mut();
             blas.multiply_batch([probabilities.all(), by_head.all()], d_values, &naive.gathered())?;
             blas.multiply_batch([by_head.all(), heads.values.all()], d_scores.all_mut(), &naive.scores())?;
@@ -52,7 +52,7 @@ impl<T: Number> GpuTraining<'_, T> {
             v: values.all(),
             out: kept.attended.all(),
             d_out: self.scratch.d_attended.all(),
-            logarithms: kept.row_sums.all(),
+            lse: kept.row_sums.all(),
             start: self.start.all(),
         };
         let Heads { queries, keys, values } = &mut self.d_heads;

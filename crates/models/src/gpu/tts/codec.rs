@@ -2,7 +2,7 @@
 
 use std::{mem, slice::from_mut};
 
-use laptime_cuda::nn::{Attention, Codebooks, Gate, Signal, Snake};
+use laptime_cuda::nn::{Activation, Attention, Codebooks, Signal, Snake};
 use laptime_cuda::{Buffer, Cache, CudaError, Device, Sizes, Slice};
 
 use super::super::audio::{ConvWeights, Kit};
@@ -109,7 +109,7 @@ impl<T: Number> CodecOps for Chunk<'_, T> {
             width: size(width)?,
         };
         let Buffers { hidden, second, .. } = &mut *self.buffers;
-        self.kit.rows.code_rows(self.kit.device.stream(), self.codes, &books, &mut *second, size(frames)?)?;
+        self.kit.rows.embed_codes(self.kit.device.stream(), self.codes, &books, &mut *second, size(frames)?)?;
         let sizes = Sizes { m: size(frames)?, n: size(codec.code_width)?, k: size(2 * width)?, b_is_transposed: true };
         Ok(self.kit.blas.multiply_slices([second.all(), weights.projection.all()], hidden.all_mut(), sizes)?)
     }
@@ -179,7 +179,7 @@ impl<T: Number> CodecOps for Chunk<'_, T> {
         let ([m, k, n], Buffers { second, inner, .. }) = (shape(next, rows)?, &mut *self.buffers);
         self.kit.blas.multiply([&*second, &next.up.weight], inner, Sizes { m, n, k, b_is_transposed: true })?;
         let bias = Some(next.up.bias.all());
-        Ok(self.kit.rows.bias_gate(self.kit.device.stream(), inner, bias, [m, n], Gate::Gelu)?)
+        Ok(self.kit.rows.bias_activation(self.kit.device.stream(), inner, bias, [m, n], Activation::Gelu)?)
     }
 
     fn down_add(&mut self, next: &Next<T>, rows: usize) -> Done {

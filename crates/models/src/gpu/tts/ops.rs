@@ -7,9 +7,9 @@
 use std::{ops::Range, sync::Arc};
 
 use laptime_cuda::decode::{
-    self, Choice as Place, FrameStep, FrameTables, Frames, NextRow, Norm, Rules, Sampler, Sampling as Rule, State,
+    self, FrameStep, FrameTables, Frames, NextRow, Norm, Rules, SampledCode, Sampler, Sampling as Rule, State,
 };
-use laptime_cuda::nn::{Attention, Gate};
+use laptime_cuda::nn::{Activation, Attention};
 use laptime_cuda::{Buffer, Cache, Device, Pinned, Sizes, Slice};
 use laptime_probe::stage;
 
@@ -241,7 +241,9 @@ impl<T: Number> TtsOps for GpuOps<'_, T> {
         let mut out = device.allocate(m as usize * n as usize)?;
         blas.multiply([rows, &linear.weight], &mut out, Sizes { m, n, k, b_is_transposed: true })?;
         match has_silu {
-            true => kernels.bias_gate(device.stream(), &mut out, Some(linear.bias.all()), [m, n], Gate::Silu)?,
+            true => {
+                kernels.bias_activation(device.stream(), &mut out, Some(linear.bias.all()), [m, n], Activation::Silu)?
+            }
             false => operations.add_bias(device.stream(), &mut out, &linear.bias, [m, n])?,
         }
         Ok(out)
@@ -313,7 +315,7 @@ impl<T: Number> TtsOps for GpuOps<'_, T> {
         let table = predictor.bridge.as_ref().map_or(&talker.embedding, |bridge| &bridge.first);
         let (rows, width) = (size(config.talker.vocab)?, size(config.predictor.hidden)?);
         let x = &mut self.predictor.stepper.buffers.parts.x;
-        Ok(self.kernels.row(stream, (frames, 0), (table.all(), rows), x, width)?)
+        Ok(self.kernels.embed_code(stream, (frames, 0), (table.all(), rows), x, width)?)
     }
 
     fn predict(&mut self, weights: &Weights<T>, group: usize) -> Done {
@@ -327,7 +329,7 @@ impl<T: Number> TtsOps for GpuOps<'_, T> {
         let (width, Parts { x, logits, .. }) =
             (size(self.config.predictor.hidden)?, &mut self.predictor.stepper.buffers.parts);
         let next = next.map(|(table, size)| NextRow { table, size, x, width });
-        let choice = Place { next, ..Place::code(size(group)?) };
+        let choice = SampledCode { next, ..SampledCode::code(size(group)?) };
         let (stream, sampling) = (self.kit.device.stream(), (&mut self.rules[1], &mut self.frames));
         Ok(self.sampler.sample(decode::SamplingPart::All, stream, logits, sampling, choice)?)
     }
@@ -335,7 +337,7 @@ impl<T: Number> TtsOps for GpuOps<'_, T> {
     fn sample(&mut self, part: SamplingPart, frame: usize) -> Done {
         let (stream, is_draw) = (self.kit.device.stream(), part == SamplingPart::Draw);
         let position = (frame > 0 && is_draw).then_some(&mut self.state.position);
-        let place = Place { group: 0, begins: frame > 0, position, is_reported: true, next: None };
+        let place = SampledCode { group: 0, begins: frame > 0, position, is_reported: true, next: None };
         let part = match part {
             SamplingPart::TopK => decode::SamplingPart::TopK,
             SamplingPart::TopP => decode::SamplingPart::TopP,

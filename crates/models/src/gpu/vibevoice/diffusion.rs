@@ -1,7 +1,7 @@
 //! The operations of the diffusion head on a GPU: all steps without the host.
 
-use laptime_cuda::decode::{Adapted, AdaptedSizes, Drawing, DrawingSizes, DrawingStep, LatentTarget, Linear, Norm};
-use laptime_cuda::{Buffer, Cache, Device, Sizes, nn::Gate};
+use laptime_cuda::decode::{AdaLn, AdaLnSizes, Diffusion, DiffusionSizes, DiffusionStep, LatentTarget, Linear, Norm};
+use laptime_cuda::{Buffer, Cache, Device, Sizes, nn::Activation};
 
 use super::super::{audio::Kit, size, weights::Number};
 use super::backend::Cuda;
@@ -12,12 +12,12 @@ use crate::vibevoice::{
 };
 
 pub struct Diffusion<T> {
-    sizes: DrawingSizes,
+    sizes: DiffusionSizes,
     ffn: u32,
     eps: f32,
-    adapted: Adapted<T>,
-    kernels: DrawingStep<T>,
-    pub drawing: Drawing<T>,
+    adapted: AdaLn<T>,
+    kernels: DiffusionStep<T>,
+    pub drawing: Diffusion<T>,
     conditions: Buffer<T>,
     times: Buffer<T>,
     /// Conditions and times together, one row of each stream per step.
@@ -33,7 +33,7 @@ impl<T: Number> Diffusion<T> {
     pub fn new(device: &Device, config: &VibeVoiceConfig, steps: usize, capacity: usize) -> Result<Self, ModelError> {
         let (hidden, latent) = (config.decoder.hidden, config.acoustic.latent);
         let of_step = |numbers: usize| device.allocate::<T>(STREAMS * steps * numbers);
-        let sizes = DrawingSizes {
+        let sizes = DiffusionSizes {
             latent: size(latent)?,
             hidden: size(hidden)?,
             steps: size(steps)?,
@@ -46,9 +46,9 @@ impl<T: Number> Diffusion<T> {
         Ok(Self {
             ffn,
             eps: config.head.norm_eps as f32,
-            adapted: Adapted::load(device, &cache, AdaptedSizes { batch: STREAMS as u32, hidden: size(hidden)?, ffn })?,
-            kernels: DrawingStep::load(device, &cache)?,
-            drawing: Drawing::new(device, sizes)?,
+            adapted: AdaLn::load(device, &cache, AdaLnSizes { batch: STREAMS as u32, hidden: size(hidden)?, ffn })?,
+            kernels: DiffusionStep::load(device, &cache)?,
+            drawing: Diffusion::new(device, sizes)?,
             conditions: device.allocate(STREAMS * hidden)?,
             times: device.allocate(steps * hidden)?,
             conditioning: of_step(hidden)?,
@@ -81,7 +81,7 @@ impl<T: Number> Diffusion<T> {
         let mut inner = kit.device.allocate(self.times.length())?;
         let sizes = Sizes { m, n, k: size(config.head.frequencies)?, b_is_transposed: true };
         kit.blas.multiply([&times, &head.time_in], &mut inner, sizes)?;
-        kit.rows.bias_gate(kit.device.stream(), &mut inner, None, [m, n], Gate::Silu)?;
+        kit.rows.bias_activation(kit.device.stream(), &mut inner, None, [m, n], Activation::Silu)?;
         Ok(kit.blas.multiply([&inner, &head.time_out], &mut self.times, Sizes { k: n, ..sizes })?)
     }
 
@@ -105,7 +105,7 @@ impl<T: Number> DiffusionOps for Cuda<'_, T> {
 
     fn condition(&mut self, weight: &Buffer<T>) -> Done {
         let (Kit { device, blas, .. }, of) = (&self.kit, &mut self.diffusion);
-        let DrawingSizes { hidden, steps, .. } = of.sizes;
+        let DiffusionSizes { hidden, steps, .. } = of.sizes;
         let sizes = of.product(STREAMS as u32, hidden);
         blas.multiply([&self.language.hidden, weight], &mut of.conditions, sizes)?;
         let from = [&of.conditions, &of.times];
@@ -143,7 +143,7 @@ impl<T: Number> DiffusionOps for Cuda<'_, T> {
 
     fn velocity(&mut self, step: usize, leave: &Buffer<T>) -> Done {
         let of = &mut self.diffusion;
-        let DrawingSizes { hidden, latent, .. } = of.sizes;
+        let DiffusionSizes { hidden, latent, .. } = of.sizes;
         let adapt = of.adapts[of.adapts.len() - 1].slice(rows(step, 2 * hidden as usize))?;
         let (x, shape, stream) = ((&of.x, of.eps), [latent, hidden], self.kit.device.stream());
         Ok(of.adapted.linear(stream, x, adapt, &plain(leave), &mut of.drawing.velocity, shape)?)
@@ -151,7 +151,7 @@ impl<T: Number> DiffusionOps for Cuda<'_, T> {
 
     fn end_steps(&mut self, decoder: &mut Flow<T>, [divisor, bias]: [f32; 2]) -> Done {
         let of = &mut self.diffusion;
-        let to = LatentTarget { row: &mut of.row, sound: decoder.entrance(1)?, divisor, bias };
+        let to = LatentTarget { connector: &mut of.row, decoder: decoder.entrance(1)?, divisor, bias };
         Ok(of.kernels.end(self.kit.device.stream(), &mut of.drawing, to)?)
     }
 }
