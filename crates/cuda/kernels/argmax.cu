@@ -1,91 +1,61 @@
-// The index of the largest number of each row: the lowest index of several, 0 if there is no number.
+// The index of the largest element of each row. Ties go to the lowest index, NaN is ignored, and a row of NaN gives 0.
 
-// Blocks that share a row. They are a cluster, so that one launch is enough, where the architecture has clusters.
+// Blocks per row: a cluster where there are clusters, so that one launch is enough.
 #if __CUDA_ARCH__ >= 900
-#define BLOCKS_A_ROW 8
-#define TOGETHER __cluster_dims__(BLOCKS_A_ROW)
+#define CLUSTER 8
+#define IN_CLUSTERS __cluster_dims__(CLUSTER)
 #else
-#define BLOCKS_A_ROW 1
-#define TOGETHER
+#define CLUSTER 1
+#define IN_CLUSTERS
 #endif
 #define THREADS 1024
 
-__device__ __forceinline__ u64 best_of_warp(u64 best) {
-    for (int distance = 16; distance > 0; distance /= 2) best = larger(best, __shfl_xor_sync(~0u, best, distance));
-    return best;
-}
-
-__device__ __forceinline__ u64 best_of_thread(const number *row, u32 width, u32 by_16_bytes, u32 thread, u32 threads) {
-    float best = LOWEST;
+template <u32 V> DEVICE u64 thread_max(const dtype *row, u32 width, u32 thread, u32 threads) {
+    float best = NEG_INF;
     u32 index = 0;
     bool is_found = false;
-    if (by_16_bytes) {
 #pragma unroll 4
-        for (u32 at = thread * NUMBERS_IN_16_BYTES; at < width; at += threads * NUMBERS_IN_16_BYTES) {
-            numbers values = loaded(row + at);
+    for (u32 at = thread * V; at < width; at += threads * V) {
+        Vec<V> values = load<V>(row + at);
 #pragma unroll
-            for (u32 i = 0; i < NUMBERS_IN_16_BYTES; i++) {
-                float value = widened(values.at[i]);
-                if (value > best || (!is_found && value == best)) {
-                    best = value;
-                    index = at + i;
-                    is_found = true;
-                }
-            }
-        }
-    } else {
-        for (u32 at = thread; at < width; at += threads) {
-            float value = widened(row[at]);
+        for (u32 i = 0; i < V; i++) {
+            float value = to_float(values.at[i]);
             if (value > best || (!is_found && value == best)) {
                 best = value;
-                index = at;
+                index = at + i;
                 is_found = true;
             }
         }
     }
-    return is_found ? rank(best, index) : 0;
+    return is_found ? argmax_key(best, index) : 0;
 }
 
-__device__ __forceinline__ void wait_for_cluster() {
-#if BLOCKS_A_ROW > 1
-    asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
-#else
-    __syncthreads();
-#endif
-}
-
-// The same location in the shared memory of the block with this rank in the cluster.
-__device__ __forceinline__ u64 of_block(const u64 *place, u32 block) {
-#if BLOCKS_A_ROW > 1
-    u32 here = (u32)__cvta_generic_to_shared(place), there;
-    u64 value;
-    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(here), "r"(block));
-    asm volatile("ld.shared::cluster.u64 %0, [%1];" : "=l"(value) : "r"(there) : "memory");
-    return value;
-#else
-    return *place;
-#endif
-}
-
-extern "C" __global__ void TOGETHER __launch_bounds__(THREADS)
-    argmax(const number *x, u32 *indices, u32 width, u32 by_16_bytes) {
-    __shared__ u64 bests[THREADS / 32];
-    __shared__ u64 best_of_block;
-    u64 row = blockIdx.x / BLOCKS_A_ROW;
-    u32 block = blockIdx.x % BLOCKS_A_ROW;
-    u64 best = best_of_thread(x + row * width, width, by_16_bytes, block * THREADS + threadIdx.x, BLOCKS_A_ROW * THREADS);
-    best = best_of_warp(best);
-    if (threadIdx.x % 32 == 0) bests[threadIdx.x / 32] = best;
+KERNEL IN_CLUSTERS __launch_bounds__(THREADS) argmax(const dtype *x, u32 *indices, u32 width, u32 is_aligned) {
+    __shared__ u64 warp_keys[THREADS / 32];
+    __shared__ u64 block_key;
+    u64 row = blockIdx.x / CLUSTER;
+    u32 block = blockIdx.x % CLUSTER, thread = block * THREADS + threadIdx.x;
+    const dtype *from = x + row * width;
+    u64 key = is_aligned ? thread_max<VEC>(from, width, thread, CLUSTER * THREADS)
+                         : thread_max<1>(from, width, thread, CLUSTER * THREADS);
+    key = warp_max(key);
+    if (threadIdx.x % 32 == 0) warp_keys[threadIdx.x / 32] = key;
     __syncthreads();
     if (threadIdx.x < 32) {
-        best = best_of_warp(bests[threadIdx.x]);
-        if (threadIdx.x == 0) best_of_block = best;
+        key = warp_max(warp_keys[threadIdx.x]);
+        if (threadIdx.x == 0) block_key = key;
     }
-    wait_for_cluster();
+    cluster_arrive();
+    cluster_wait();
     if (block == 0 && threadIdx.x == 0) {
-        for (u32 other = 1; other < BLOCKS_A_ROW; other++) best = larger(best, of_block(&best_of_block, other));
-        indices[row] = best == 0 ? 0 : ~(u32)best;
+        for (u32 other = 1; other < CLUSTER; other++) {
+            u64 other_key;
+            asm volatile("ld.shared::cluster.u64 %0, [%1];" : "=l"(other_key) : "r"(map_shared(&block_key, other)) : "memory");
+            key = max(key, other_key);
+        }
+        indices[row] = index_of_key(key);
     }
-    // A block's shared memory is gone when it ends.
-    wait_for_cluster();
+    // A block's shared memory must outlive the reads of the first one.
+    cluster_arrive();
+    cluster_wait();
 }

@@ -1,92 +1,87 @@
-// From noise to a latent: what stands between the layers of a diffusion head, and at both ends of its steps.
+// The parts of a diffusion head's steps around its layers: conditioning, solver steps, and both ends.
 //
-// Two vectors run together: what follows the positive stream, and what follows the negative one. Every kernel waits for
-// the one before it before it touches anything.
+// Two vectors are denoised together, for classifier-free guidance: the conditional one first, then the unconditional
+// one.
 
-// The factors of a step, as a solver gives them.
+// The solver's factors of a step.
 struct Factors {
     float clean_sample, clean_velocity, next_sample, next_clean, next_before;
 };
 
-// What is drawn: noise of all tokens and which token it is, samples and guesses of all steps, and the last velocities.
-struct Drawing {
+struct Diffusion {
     const float *noise;     // [tokens, latent]
-    const u32 *token;
+    const u32 *token;       // the index of the current latent
     float *samples;         // [steps + 1, latent]
-    float *guesses;         // [steps, latent]
-    const number *velocity; // [2, latent]
+    float *estimates;       // of the clean latent, [steps, latent]
+    const dtype *velocity;  // of the last step, [2, latent]
     const Factors *factors; // [steps]
-    const float *scale;     // how far the positive stream is followed
+    const float *guidance;
     u32 step, latent;
+
+    // Element `at` of the step's first sample, and of the previous step's estimate.
+    DEVICE float sample(u32 at, float &estimate) const {
+        if (step == 0) return noise[(u64)*token * latent + at];
+        u32 last = step - 1;
+        Factors by = factors[last];
+        float conditional = to_float(velocity[at]), unconditional = to_float(velocity[latent + at]);
+        float guided = unconditional + *guidance * (conditional - unconditional);
+        float sample = samples[(u64)last * latent + at];
+        estimate = sample * by.clean_sample + guided * by.clean_velocity;
+        float next = sample * by.next_sample + estimate * by.next_clean;
+        // There is no estimate before the first step.
+        if (last == 0 || by.next_before == 0.0f) return next;
+        return next + estimates[(u64)(last - 1) * latent + at] * by.next_before;
+    }
+    DEVICE void store(u32 at, float sample, float estimate) const {
+        samples[(u64)step * latent + at] = sample;
+        if (step > 0) estimates[(u64)(step - 1) * latent + at] = estimate;
+    }
 };
 
-#define DRAWING                                                                                                        \
-    const float *noise, const u32 *token, float *samples, float *guesses, const number *velocity,                      \
-        const Factors *factors, const float *scale, u32 step, u32 latent
-#define THIS_DRAWING {noise, token, samples, guesses, velocity, factors, scale, step, latent}
+#define DIFFUSION                                                                                                      \
+    const float *noise, const u32 *token, float *samples, float *estimates, const dtype *velocity,                     \
+        const Factors *factors, const float *guidance, u32 step, u32 latent
+#define THIS_DIFFUSION {noise, token, samples, estimates, velocity, factors, guidance, step, latent}
 
-// The numbers of the sample that a step begins with, and with them the guess of the step before.
-__device__ __forceinline__ float drawn(const Drawing &of, u32 at, float &guess) {
-    if (of.step == 0) return of.noise[(u64)*of.token * of.latent + at];
-    u32 last = of.step - 1;
-    Factors by = of.factors[last];
-    float positive = widened(of.velocity[at]), negative = widened(of.velocity[of.latent + at]);
-    float velocity = negative + *of.scale * (positive - negative);
-    float sample = of.samples[(u64)last * of.latent + at];
-    guess = sample * by.clean_sample + velocity * by.clean_velocity;
-    float next = sample * by.next_sample + guess * by.next_clean;
-    // Before the first step there is no guess.
-    if (last == 0 || by.next_before == 0.0f) return next;
-    return next + of.guesses[(u64)(last - 1) * of.latent + at] * by.next_before;
-}
-
-__device__ __forceinline__ void keep_drawn(const Drawing &of, u32 at, float sample, float guess) {
-    of.samples[(u64)of.step * of.latent + at] = sample;
-    if (of.step > 0) of.guesses[(u64)(of.step - 1) * of.latent + at] = guess;
-}
-
-// The conditioning of the head at every step: the time's row added to each vector's, [steps, 2, width], and its silu.
-extern "C" __global__ void conditioning_rows(const number *conditions, const number *times, number *conditioning, u32 width) {
-    u32 step = blockIdx.y / 2, row = blockIdx.y % 2;
-    u32 at = blockIdx.x * blockDim.x + threadIdx.x;
-    wait_for_the_kernel_before();
-    let_the_next_kernel_begin();
+// The conditioning of every step, [steps, 2, width]: the SiLU of the time's embedding plus the vector's condition.
+KERNEL conditioning_rows(const dtype *conditions, const dtype *times, dtype *conditioning, u32 width) {
+    u32 step = blockIdx.y / 2, row = blockIdx.y % 2, at = blockIdx.x * blockDim.x + threadIdx.x;
+    wait_then_launch();
     if (at >= width) return;
-    float sum = rounded(widened(conditions[(u64)row * width + at]) + widened(times[(u64)step * width + at]));
-    conditioning[(u64)blockIdx.y * width + at] = narrowed(silu(sum));
+    float sum = rounded(to_float(conditions[(u64)row * width + at]) + to_float(times[(u64)step * width + at]));
+    conditioning[(u64)blockIdx.y * width + at] = to_dtype(silu(sum));
 }
 
-// Begins a step: the sample through [width, latent] into both vectors. A warp a row; the latent lies in shared memory.
-extern "C" __global__ void begin_drawing(DRAWING, const number *enter, number *x, u32 width) {
-    Drawing of = THIS_DRAWING;
+// Begins a step: projects the sample with `enter`, [width, latent], into both vectors. One warp per row; the sample is
+// in shared memory.
+KERNEL begin_diffusion_step(DIFFUSION, const dtype *enter, dtype *x, u32 width) {
+    const Diffusion of = THIS_DIFFUSION;
     extern __shared__ float sample[];
-    wait_for_the_kernel_before();
-    let_the_next_kernel_begin();
+    wait_then_launch();
     for (u32 at = threadIdx.x; at < latent; at += blockDim.x) {
-        float guess = 0.0f, value = drawn(of, at, guess);
-        if (blockIdx.x == 0) keep_drawn(of, at, value, guess);
+        float estimate = 0.0f, value = of.sample(at, estimate);
+        if (blockIdx.x == 0) of.store(at, value, estimate);
         sample[at] = rounded(value);
     }
     __syncthreads();
     u32 lane = threadIdx.x % LANES, warps = blockDim.x / LANES;
     for (u32 row = blockIdx.x * warps + threadIdx.x / LANES; row < width; row += gridDim.x * warps) {
         float sum = 0.0f;
-        for (u32 at = lane; at < latent; at += LANES) sum += widened(enter[(u64)row * latent + at]) * sample[at];
-        sum = sum_of_warp(sum);
-        if (lane == 0) x[row] = x[width + row] = narrowed(sum);
+        for (u32 at = lane; at < latent; at += LANES) sum += to_float(enter[(u64)row * latent + at]) * sample[at];
+        sum = warp_sum(sum);
+        if (lane == 0) x[row] = x[width + row] = to_dtype(sum);
     }
 }
 
-// Ends a token: its latent among those of all, as the connector takes it, and as the decoder does. One block.
-extern "C" __global__ void end_drawing(DRAWING, float *latents, number *row, number *sound, float divisor, float bias) {
-    Drawing of = THIS_DRAWING;
-    wait_for_the_kernel_before();
-    let_the_next_kernel_begin();
+// Ends a latent: writes it to the list, and as the connector and the decoder take it. One block.
+KERNEL end_diffusion(DIFFUSION, float *latents, dtype *connector, dtype *decoder, float divisor, float bias) {
+    const Diffusion of = THIS_DIFFUSION;
+    wait_then_launch();
     for (u32 at = threadIdx.x; at < latent; at += blockDim.x) {
-        float guess = 0.0f, value = drawn(of, at, guess);
-        keep_drawn(of, at, value, guess);
+        float estimate = 0.0f, value = of.sample(at, estimate);
+        of.store(at, value, estimate);
         latents[(u64)*token * latent + at] = value;
-        row[at] = narrowed(value);
-        sound[at] = narrowed(value / divisor - bias);
+        connector[at] = to_dtype(value);
+        decoder[at] = to_dtype(value / divisor - bias);
     }
 }

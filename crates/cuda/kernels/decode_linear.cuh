@@ -1,57 +1,71 @@
-// Products of weights [rows, width] with up to BATCH vectors, bound by the reading of the weights.
+// Products of weights [rows, width] with up to BATCH vectors (GEMV), limited by reading the weights.
 //
-// A block owns a run of pairs of rows. A pair is cut into `segments` along its width; a tile is one segment of one pair,
-// and the warps of a block take its tiles in turn. Each lane fetches what it will itself multiply into a ring in shared
-// memory, DEPTH copies ahead, and begins with that before the kernel ahead of this one is done.
-// Options: BATCH (1, 2, 4 or 8), WARPS a block, DEPTH of the ring; WEIGHTS_FP8 for weights in e4m3 (see fp8.cuh), with
-// SCALED_BLOCKS if a scale is not that of a whole row. This text stands before those with the entries.
+// A block owns consecutive pairs of rows. A pair is split into `segments` along its width; a tile is one segment of one
+// pair, and the warps of a block take turns at its tiles. Each lane copies the weights that it will multiply itself
+// into a ring in shared memory, DEPTH copies ahead, and starts before the previous kernel is done.
+// Options: BATCH (1, 2, 4 or 8), WARPS per block, DEPTH of the ring; WEIGHTS_FP8 for weights in e4m3 (see fp8.cuh),
+// with SCALED_BLOCKS if a scale is not that of a whole row; ADALN for the kernels of adaptive layers.
 
 #define THREADS (WARPS * LANES)
 
 #if defined(WEIGHTS_FP8)
 typedef code weight_type;
-#define WEIGHTS_PER 16
+#define WEIGHTS_VEC 16
 #else
-typedef number weight_type;
-#define WEIGHTS_PER PER
+typedef dtype weight_type;
+#define WEIGHTS_VEC VEC
 #endif
 
-// Numbers of a row that a warp takes at once.
-#define CHUNK (LANES * WEIGHTS_PER)
-// 16 bytes of a vector for 16 bytes of weights.
-#define PIECES (WEIGHTS_PER / PER)
+// Elements of a row per step of a warp.
+#define CHUNK (LANES * WEIGHTS_VEC)
+// 16-byte pieces of a vector for 16 bytes of weights.
+#define PIECES (WEIGHTS_VEC / VEC)
 
 #if defined(SCALED_BLOCKS)
-// Behind the weights of a slot, a scale for each lane and row.
+// The weights of a slot are followed by a scale per lane and row.
 #define SLOT (2 * LANES + 2 * LANES / 4)
 #else
 #define SLOT (2 * LANES)
 #endif
 
-// The last three are adapted: what is normed is scaled and shifted, and what is added goes through a gate, each vector by
-// numbers of its own.
-enum Kind { NORM_LINEAR, LINEAR_ADD, NORM_GATE_UP, ADAPT_LINEAR, ADD_GATED, ADAPT_GATE_UP };
+// The last three are adaptive (adaLN): normalised vectors are scaled and shifted, and what is added is multiplied by a
+// gate, all per vector.
+enum Kind { NORM_LINEAR, LINEAR_ADD, NORM_GATE_UP, ADALN_LINEAR, ADD_GATED, ADALN_GATE_UP };
 
 __device__ constexpr bool is_normed(Kind kind) { return kind != LINEAR_ADD && kind != ADD_GATED; }
-__device__ constexpr bool is_gate_up(Kind kind) { return kind == NORM_GATE_UP || kind == ADAPT_GATE_UP; }
-__device__ constexpr bool is_adapted(Kind kind) { return kind == ADAPT_LINEAR || kind == ADAPT_GATE_UP; }
+__device__ constexpr bool is_gate_up(Kind kind) { return kind == NORM_GATE_UP || kind == ADALN_GATE_UP; }
+__device__ constexpr bool is_modulated(Kind kind) { return kind == ADALN_LINEAR || kind == ADALN_GATE_UP; }
 
 struct Work {
-    const number *x;       // [batch, width]
-    const number *norm;    // [width]; none where nothing is normed, or by ones
+    const dtype *x;    // [batch, width]
+    const dtype *norm; // [width]; null without a norm, or for ones
     float epsilon;
-    const weight_type *weight; // [rows, width], twice as many rows for gates
-    const number *bias;    // [rows] likewise, or none
-    number *out;           // [batch, rows]
+    const weight_type *weight; // [rows, width], twice as many rows for gate and up
+    const dtype *bias;         // [rows] likewise, or null
+    dtype *out;                // [batch, rows]
     u32 batch, rows, width;
-    u32 segments, segment; // how many, and how many chunks each
-    // Of each vector: shift and scale [width], or behind two rows as wide as the result a gate [rows].
-    const number *adapt;
-    u32 adapt_width;       // from one vector's to the next
-    u64 *border;           // where the time is written, or none
+    u32 segments, segment; // per row, and chunks per segment
+    u64 *timestamp;
+    // Per vector: shift and scale [width], or shift, scale and gate [rows]; and the stride from one vector to the next.
+    const dtype *modulation;
+    u32 modulation_stride;
+
+    // Further vectors belong to the next row of blocks.
+    DEVICE void skip(u32 vectors) {
+        u32 skipped = blockIdx.y * vectors;
+        batch = min(batch - skipped, vectors);
+        x += (u64)skipped * width;
+        out += (u64)skipped * rows;
+        modulation += (u64)skipped * modulation_stride;
+    }
 };
 
-// How the rows are paired: neighbours, or a gate with its value.
+#define WORK_PARAMETERS                                                                                                \
+    const dtype *x, const dtype *norm, float epsilon, const weight_type *weight, const dtype *bias, dtype *out,        \
+        u32 batch, u32 rows, u32 width, u32 segments, u32 segment, u64 *timestamp
+#define THIS_WORK x, norm, epsilon, weight, bias, out, batch, rows, width, segments, segment, timestamp
+
+// The pairs of rows: neighbours, or a row of gate and one of up.
 template <Kind kind> struct Pairs {
     const Work &work;
     __device__ u32 count() const { return is_gate_up(kind) ? work.rows : (work.rows + 1) / 2; }
@@ -61,75 +75,75 @@ template <Kind kind> struct Pairs {
 };
 
 #if defined(WEIGHTS_FP8)
-template <Kind kind> __device__ __forceinline__ const float *scales_of(const Work &work) {
-    return scales_behind(work.weight, (u64)(is_gate_up(kind) ? 2 : 1) * work.rows * work.width);
+template <Kind kind> DEVICE const float *scales_of(const Work &work) {
+    return scales_after(work.weight, (u64)(is_gate_up(kind) ? 2 : 1) * work.rows * work.width);
 }
 #endif
 
-template <Kind kind> __device__ __forceinline__ float weight_at(const Work &work, u32 row, u32 column) {
+template <Kind kind> DEVICE float weight_at(const Work &work, u32 row, u32 column) {
     weight_type weight = work.weight[(u64)row * work.width + column];
 #if defined(SCALED_BLOCKS)
-    u64 before = (u64)row * scales_of_row(work.width, SCALED);
-    return rounded(widened_code(weight) * scales_of<kind>(work)[before + column / SCALED]);
+    u64 before = (u64)row * scales_per_row(work.width, SCALED);
+    return rounded(decode_fp8(weight) * scales_of<kind>(work)[before + column / SCALED]);
 #elif defined(WEIGHTS_FP8)
-    return widened_code(weight) * scales_of<kind>(work)[row];
+    return decode_fp8(weight) * scales_of<kind>(work)[row];
 #else
-    return widened(weight);
+    return to_float(weight);
 #endif
 }
 
-__device__ __forceinline__ float bias_of(const Work &work, u32 row) {
-    return work.bias ? widened(work.bias[row]) : 0.0f;
+DEVICE float bias_of(const Work &work, u32 row) {
+    return work.bias ? to_float(work.bias[row]) : 0.0f;
 }
 
-// What a pair of rows is added to.
-struct Before {
+// The old values that the results of a pair of rows are added to.
+struct Old {
     float one, two;
 };
 
-template <Kind kind> __device__ __forceinline__ Before before(const Work &work, u32 pair, u32 b) {
+template <Kind kind> DEVICE Old load_old(const Work &work, u32 pair, u32 b) {
     Pairs<kind> pairs{work};
-    const number *out = work.out + (u64)b * work.rows;
-    return {widened(out[pairs.first(pair)]), pairs.has_second(pair) ? widened(out[pairs.second(pair)]) : 0.0f};
+    const dtype *out = work.out + (u64)b * work.rows;
+    return {to_float(out[pairs.first(pair)]), pairs.has_second(pair) ? to_float(out[pairs.second(pair)]) : 0.0f};
 }
 
-// Writes what the sums of a pair of rows come to, for one vector of the batch.
+// Writes the results of a pair of rows for one vector of the batch.
 template <Kind kind>
-__device__ __forceinline__ void finish(const Work &work, u32 pair, u32 b, float one, float two, Before before = {}) {
+DEVICE void finish(const Work &work, u32 pair, u32 b, float one, float two, Old old = {}) {
     Pairs<kind> pairs{work};
-    number *out = work.out + (u64)b * work.rows;
+    dtype *out = work.out + (u64)b * work.rows;
     u32 first = pairs.first(pair), second = pairs.second(pair);
     one += bias_of(work, first);
     if (is_gate_up(kind)) {
         float gate = rounded(one), up = rounded(two + bias_of(work, second));
-        out[pair] = narrowed(silu(gate) * up);
+        out[pair] = to_dtype(silu(gate) * up);
         return;
     }
     if (pairs.has_second(pair)) two += bias_of(work, second);
     if (kind == ADD_GATED) {
-        const number *gate = work.adapt + (u64)b * work.adapt_width + 2 * work.rows;
-        one = widened(gate[first]) * rounded(one);
-        if (pairs.has_second(pair)) two = widened(gate[second]) * rounded(two);
+        const dtype *gate = work.modulation + (u64)b * work.modulation_stride + 2 * work.rows;
+        one = to_float(gate[first]) * rounded(one);
+        if (pairs.has_second(pair)) two = to_float(gate[second]) * rounded(two);
     }
-    out[first] = narrowed(before.one + one);
-    if (pairs.has_second(pair)) out[second] = narrowed(before.two + two);
+    out[first] = to_dtype(old.one + one);
+    if (pairs.has_second(pair)) out[second] = to_dtype(old.two + two);
 }
 
-// Where things lie in a block's shared memory.
-struct Places {
-    number *x;      // [BATCH, padded]
-    number *norm;   // [padded]
-    packed *ring;   // [WARPS, DEPTH, SLOT]: weights [2, LANES], and their scales if blocks have some
+// The shared memory of a block.
+struct Memory {
+    dtype *x;       // [BATCH, padded]
+    dtype *norm;    // [padded]
+    packed *ring;   // [WARPS, DEPTH, SLOT]: weights [2, LANES], and their scales if those are per block
     float *squares; // [BATCH, WARPS]
-    float *scales;  // [pairs of the block, 2] where rows have a scale
+    float *scales;  // [pairs of the block, 2] if scales are per row
     float *partial; // [pairs of the block, segments, 2, BATCH]
 };
 
-template <Kind kind> __device__ __forceinline__ Places places(u32 padded, u32 pairs) {
+template <Kind kind> DEVICE Memory memory(u32 padded, u32 pairs) {
     extern __shared__ packed shared[];
-    Places at;
+    Memory at;
     at.ring = shared;
-    at.x = reinterpret_cast<number *>(shared + WARPS * DEPTH * SLOT);
+    at.x = reinterpret_cast<dtype *>(shared + WARPS * DEPTH * SLOT);
     at.norm = at.x + BATCH * padded;
     at.squares = reinterpret_cast<float *>(at.norm + (is_normed(kind) ? padded : 0));
     at.scales = at.squares + BATCH * WARPS;
@@ -141,170 +155,164 @@ template <Kind kind> __device__ __forceinline__ Places places(u32 padded, u32 pa
     return at;
 }
 
-// Where numbers of a vector lie: a piece of every lane is followed by the next piece of every lane.
-__device__ __forceinline__ u32 place_of(u32 i) {
+// The index of a vector's element in shared memory: the first piece of every lane comes before the second.
+DEVICE u32 index_of(u32 i) {
 #if defined(WEIGHTS_FP8)
-    u32 in_chunk = i % CHUNK, lane = in_chunk / WEIGHTS_PER, piece = in_chunk % WEIGHTS_PER / PER;
-    return i - in_chunk + (piece * LANES + lane) * PER;
+    u32 in_chunk = i % CHUNK, lane = in_chunk / WEIGHTS_VEC, piece = in_chunk % WEIGHTS_VEC / VEC;
+    return i - in_chunk + (piece * LANES + lane) * VEC;
 #else
     return i;
 #endif
 }
 
-// The weights of a piece of 16 bytes. `scale` is the first lane's, of one of the rows. Scales of published blocks are no
-// powers of two: the weights are rounded as they are in a dequantised matrix.
-__device__ __forceinline__ void unpack_weights(const packed &values, u32 piece, const float *scale, float (&out)[PER]) {
+// The weights of a 16-byte piece. `scale` is that of the first lane. Published block scales are not powers of two, so
+// the weights are rounded as in a dequantised matrix.
+DEVICE void unpack_weights(const packed &values, u32 piece, const float *scale, float (&out)[VEC]) {
 #if defined(WEIGHTS_FP8)
 #pragma unroll
-    for (u32 i = 0; i < PER / 4; i++) widen_codes(values.word[piece * (PER / 4) + i], out + 4 * i);
+    for (u32 i = 0; i < VEC / 4; i++) decode_fp8x4(values.word[piece * (VEC / 4) + i], out + 4 * i);
 #if defined(SCALED_BLOCKS)
 #pragma unroll
-    for (u32 i = 0; i < PER; i++) out[i] = rounded(out[i] * scale[threadIdx.x % LANES]);
+    for (u32 i = 0; i < VEC; i++) out[i] = rounded(out[i] * scale[threadIdx.x % LANES]);
 #endif
 #else
     unpack(values, out);
 #endif
 }
 
-// The sums of a pair of rows of the block, times the scales of the rows.
-__device__ __forceinline__ void scale_sums(const Places &at, u32 pair, float &one, float &two) {
+// Multiplies the sums of a pair of rows by the scales of the rows.
+DEVICE void scale_sums(const Memory &at, u32 pair, float &one, float &two) {
 #if defined(WEIGHTS_FP8) && !defined(SCALED_BLOCKS)
     one *= at.scales[2 * pair];
     two *= at.scales[2 * pair + 1];
 #endif
 }
 
-__device__ __forceinline__ packed ones() {
-    float values[PER];
-#pragma unroll
-    for (u32 j = 0; j < PER; j++) values[j] = 1.0f;
-    return pack(values);
-}
-
-// The sum of squares of each vector, from what each thread adds up.
-__device__ __forceinline__ void share_squares(const Places &at, const float (&square)[BATCH]) {
+// Adds up the threads' sums of squares of each vector.
+DEVICE void share_squares(const Memory &at, const float (&square)[BATCH]) {
 #pragma unroll
     for (u32 b = 0; b < BATCH; b++) {
-        float sum = sum_of_warp(square[b]);
+        float sum = warp_sum(square[b]);
         if (threadIdx.x % LANES == 0) at.squares[b * WARPS + threadIdx.x / LANES] = sum;
     }
     __syncthreads();
 }
 
-__device__ __forceinline__ float inverse_root(const Places &at, const Work &work, u32 b) {
+DEVICE float inverse_root(const Memory &at, const Work &work, u32 b) {
     float sum = 0.0f;
 #pragma unroll
     for (u32 warp = 0; warp < WARPS; warp++) sum += at.squares[b * WARPS + warp];
     return rsqrtf(sum / (float)work.width + work.epsilon);
 }
 
-// What was normed, scaled and shifted.
-__device__ __forceinline__ float adapted(float value, float shift, float scale) {
+// A normalised value, scaled and shifted.
+DEVICE float modulated(float value, float shift, float scale) {
     return rounded(value) * (1.0f + scale) + shift;
 }
 
-__device__ __forceinline__ void adapt(const Work &work, u32 b, u32 i, float (&wide)[PER]) {
+DEVICE void modulate(const Work &work, u32 b, u32 i, float (&wide)[VEC]) {
     if (b >= work.batch || i >= work.width) return;
-    const number *from = work.adapt + (u64)b * work.adapt_width + i;
-    float shift[PER], scale[PER];
+    const dtype *from = work.modulation + (u64)b * work.modulation_stride + i;
+    float shift[VEC], scale[VEC];
     unpack(load_packed(from), shift);
     unpack(load_packed(from + work.width), scale);
 #pragma unroll
-    for (u32 j = 0; j < PER; j++) wide[j] = adapted(wide[j], shift[j], scale[j]);
+    for (u32 j = 0; j < VEC; j++) wide[j] = modulated(wide[j], shift[j], scale[j]);
 }
 
-// Puts the vectors into shared memory, normed where the kind says so, with zeros behind them.
-template <Kind kind> __device__ __forceinline__ void take_vectors(const Places &at, const Work &work, u32 padded) {
+// Loads the vectors into shared memory, padded with zeros, and normalises them.
+template <Kind kind> DEVICE void load_vectors(const Memory &at, const Work &work, u32 padded) {
     float square[BATCH] = {};
 #pragma unroll
     for (u32 b = 0; b < BATCH; b++) {
 #pragma unroll 1
-        for (u32 i = threadIdx.x * PER; i < padded; i += THREADS * PER) {
+        for (u32 i = threadIdx.x * VEC; i < padded; i += THREADS * VEC) {
             packed values = {};
             if (b < work.batch && i < work.width) values = load_packed(work.x + (u64)b * work.width + i);
-            store_packed(at.x + b * padded + place_of(i), values);
+            store_packed(at.x + b * padded + index_of(i), values);
             if (!is_normed(kind)) continue;
-            float wide[PER];
+            float wide[VEC];
             unpack(values, wide);
 #pragma unroll
-            for (u32 j = 0; j < PER; j++) square[b] += wide[j] * wide[j];
+            for (u32 j = 0; j < VEC; j++) square[b] += wide[j] * wide[j];
         }
     }
     if (is_normed(kind)) {
         share_squares(at, square);
-        // The norm's weights were fetched first, by the threads that need them.
-        wait_for_copies<DEPTH>();
+        // The norm's weights were the first copies, by the threads that use them.
+        cp_async_wait<DEPTH>();
 #pragma unroll
         for (u32 b = 0; b < BATCH; b++) {
             float scale = inverse_root(at, work, b);
 #pragma unroll 1
-            for (u32 i = threadIdx.x * PER; i < padded; i += THREADS * PER) {
-                float wide[PER], weight[PER];
-                unpack(load_packed(at.x + b * padded + place_of(i)), wide);
+            for (u32 i = threadIdx.x * VEC; i < padded; i += THREADS * VEC) {
+                float wide[VEC], weight[VEC];
+                unpack(load_packed(at.x + b * padded + index_of(i)), wide);
                 unpack(load_packed(at.norm + i), weight);
 #pragma unroll
-                for (u32 j = 0; j < PER; j++) wide[j] *= scale * weight[j];
-                if (is_adapted(kind)) adapt(work, b, i, wide);
-                store_packed(at.x + b * padded + place_of(i), pack(wide));
+                for (u32 j = 0; j < VEC; j++) wide[j] *= scale * weight[j];
+                if (is_modulated(kind)) modulate(work, b, i, wide);
+                store_packed(at.x + b * padded + index_of(i), pack(wide));
             }
         }
     }
     __syncthreads();
 }
 
-// A warp's way through its tiles, fetching.
-template <Kind kind> struct Feed {
+// A warp's copies of weights, tile by tile.
+template <Kind kind> struct Fetch {
     const Work &work;
     u32 first_pair, tiles, tile, chunk;
     const weight_type *one, *two;
-    u32 column, two_bytes;
+    u32 column;
+    bool has_two;
 #if defined(SCALED_BLOCKS)
     const float *one_scales, *two_scales;
 #endif
 
-    __device__ __forceinline__ void enter(u32 next) {
-        tile = next;
+    DEVICE void enter(u32 first) {
+        tile = first;
         chunk = 0;
         Pairs<kind> pairs{work};
         u32 pair = first_pair + tile / work.segments;
-        column = (tile % work.segments) * work.segment * CHUNK + threadIdx.x % LANES * WEIGHTS_PER;
+        column = (tile % work.segments) * work.segment * CHUNK + threadIdx.x % LANES * WEIGHTS_VEC;
         one = work.weight + (u64)pairs.first(pair) * work.width;
-        two_bytes = pairs.has_second(pair) ? 16 : 0;
-        two = two_bytes ? work.weight + (u64)pairs.second(pair) * work.width : one;
+        has_two = pairs.has_second(pair);
+        two = has_two ? work.weight + (u64)pairs.second(pair) * work.width : one;
 #if defined(SCALED_BLOCKS)
-        u32 each = scales_of_row(work.width, SCALED);
+        u32 each = scales_per_row(work.width, SCALED);
         one_scales = scales_of<kind>(work) + (u64)pairs.first(pair) * each;
-        two_scales = two_bytes ? scales_of<kind>(work) + (u64)pairs.second(pair) * each : one_scales;
+        two_scales = has_two ? scales_of<kind>(work) + (u64)pairs.second(pair) * each : one_scales;
 #endif
     }
 
-    __device__ __forceinline__ void fetch(packed *slot) {
+    DEVICE void next(packed *slot) {
         if (tile < tiles) {
-            u32 there = column < work.width;
-            u32 from = there ? column : 0;
-            begin_copy(slot, one + from, there ? 16 : 0);
-            begin_copy(slot + LANES, two + from, there ? two_bytes : 0);
+            bool is_there = column < work.width;
+            u32 from = is_there ? column : 0;
+            cp_async(slot, one + from, is_there);
+            cp_async(slot + LANES, two + from, is_there && has_two);
 #if defined(SCALED_BLOCKS)
             u32 lane = threadIdx.x % LANES;
             float *scales = reinterpret_cast<float *>(slot - lane + 2 * LANES) + lane;
-            begin_small_copy(scales, one_scales + from / SCALED, there ? 4 : 0);
-            begin_small_copy(scales + LANES, two_scales + from / SCALED, there && two_bytes ? 4 : 0);
+            cp_async<4>(scales, one_scales + from / SCALED, is_there);
+            cp_async<4>(scales + LANES, two_scales + from / SCALED, is_there && has_two);
 #endif
             column += CHUNK;
             if (++chunk == work.segment) enter(tile + WARPS);
         }
-        end_of_copies();
+        cp_async_commit();
     }
 };
 
-// Adds all lanes' sums, and writes the pair's results or keeps them as a part.
+// Adds the lanes' sums, and writes the pair's results or stores them as partial sums.
 template <Kind kind>
-__device__ __forceinline__ void settle(const Places &at, const Work &work, u32 first_pair, u32 tile,
+DEVICE void settle(const Memory &at, const Work &work, u32 first_pair, u32 tile,
                                        float (&sum)[2][BATCH]) {
     u32 lane = threadIdx.x % LANES;
 #pragma unroll
     for (u32 b = 0; b < BATCH; b++) {
-        float one = sum_of_warp(sum[0][b]), two = sum_of_warp(sum[1][b]);
+        float one = warp_sum(sum[0][b]), two = warp_sum(sum[1][b]);
         if (is_normed(kind) && work.segments == 1) {
             scale_sums(at, tile, one, two);
             if (lane == b && b < work.batch) finish<kind>(work, first_pair + tile, b, one, two);
@@ -315,9 +323,9 @@ __device__ __forceinline__ void settle(const Places &at, const Work &work, u32 f
     }
 }
 
-// Adds the parts of each pair.
+// Adds the partial sums of each pair.
 template <Kind kind>
-__device__ __forceinline__ void add_parts(const Places &at, const Work &work, u32 first_pair, u32 count, Before mine) {
+DEVICE void add_partials(const Memory &at, const Work &work, u32 first_pair, u32 count, Old old) {
     __syncthreads();
     for (u32 item = threadIdx.x; item < count * BATCH; item += THREADS) {
         u32 pair = item / BATCH, b = item % BATCH;
@@ -330,19 +338,14 @@ __device__ __forceinline__ void add_parts(const Places &at, const Work &work, u3
             two += part[BATCH];
         }
         scale_sums(at, pair, one, two);
-        if (!is_normed(kind) && item >= THREADS) mine = before<kind>(work, first_pair + pair, b);
-        finish<kind>(work, first_pair + pair, b, one, two, mine);
+        if (!is_normed(kind) && item >= THREADS) old = load_old<kind>(work, first_pair + pair, b);
+        finish<kind>(work, first_pair + pair, b, one, two, old);
     }
 }
 
-template <Kind kind> __device__ __forceinline__ void linear(Work work) {
-    let_the_next_kernel_begin();
-    // Further vectors are for the next row of blocks.
-    u32 skipped = blockIdx.y * BATCH;
-    work.batch = min(work.batch - skipped, BATCH);
-    work.x += (u64)skipped * work.width;
-    work.out += (u64)skipped * work.rows;
-    work.adapt += (u64)skipped * work.adapt_width;
+template <Kind kind> DEVICE void linear(Work work) {
+    launch_dependents();
+    work.skip(BATCH);
 
     u32 padded = work.segments * work.segment * CHUNK;
     u32 lane = threadIdx.x % LANES, warp = threadIdx.x / LANES;
@@ -350,23 +353,23 @@ template <Kind kind> __device__ __forceinline__ void linear(Work work) {
     u32 first_pair = (u32)(pairs * blockIdx.x / gridDim.x);
     u32 count = (u32)(pairs * (blockIdx.x + 1) / gridDim.x) - first_pair;
     u32 tiles = count * work.segments;
-    Places at = places<kind>(padded, count);
+    Memory at = memory<kind>(padded, count);
 
     if (is_normed(kind)) {
 #pragma unroll 1
-        for (u32 i = threadIdx.x * PER; i < padded; i += THREADS * PER) {
-            u32 there = i < work.width;
-            if (is_adapted(kind) && !work.norm) store_packed(at.norm + i, ones());
-            else begin_copy(at.norm + i, work.norm + (there ? i : 0), there ? 16 : 0);
+        for (u32 i = threadIdx.x * VEC; i < padded; i += THREADS * VEC) {
+            bool is_there = i < work.width;
+            if (is_modulated(kind) && !work.norm) store(at.norm + i, make_vec<VEC>([](u32) { return 1.0f; }));
+            else cp_async(at.norm + i, work.norm + (is_there ? i : 0), is_there);
         }
-        end_of_copies();
+        cp_async_commit();
     }
     packed *ring = at.ring + warp * DEPTH * SLOT + lane;
-    Feed<kind> feed{work, first_pair, tiles};
-    feed.enter(warp);
-    // Short texts come out of the instruction cache sooner.
+    Fetch<kind> fetch{work, first_pair, tiles};
+    fetch.enter(warp);
+    // Short code misses the instruction cache less.
 #pragma unroll 1
-    for (u32 slot = 0; slot < DEPTH; slot++) feed.fetch(ring + slot * SLOT);
+    for (u32 slot = 0; slot < DEPTH; slot++) fetch.next(ring + slot * SLOT);
 #if defined(WEIGHTS_FP8) && !defined(SCALED_BLOCKS)
     for (u32 i = threadIdx.x; i < 2 * count; i += THREADS) {
         Pairs<kind> rows{work};
@@ -376,80 +379,76 @@ template <Kind kind> __device__ __forceinline__ void linear(Work work) {
     }
 #endif
 
-    wait_for_the_kernel_before();
-    stamp_border(work.border);
-    // Fetched now, what the parts are added to is there when they are.
-    Before mine = {};
+    wait_for_previous_kernel();
+    write_timestamp(work.timestamp);
+    // Loaded early, so that the old values are there when the sums are.
+    Old old = {};
     if (!is_normed(kind) && threadIdx.x < count * BATCH && threadIdx.x % BATCH < work.batch) {
-        mine = before<kind>(work, first_pair + threadIdx.x / BATCH, threadIdx.x % BATCH);
+        old = load_old<kind>(work, first_pair + threadIdx.x / BATCH, threadIdx.x % BATCH);
     }
-    take_vectors<kind>(at, work, padded);
+    load_vectors<kind>(at, work, padded);
 
     u32 slot = 0;
     for (u32 tile = warp; tile < tiles; tile += WARPS) {
         float sum[2][BATCH] = {};
-        const number *x = at.x + (tile % work.segments) * work.segment * CHUNK + lane * PER;
+        const dtype *x = at.x + (tile % work.segments) * work.segment * CHUNK + lane * VEC;
         for (u32 chunk = 0; chunk < work.segment; chunk++, x += CHUNK) {
-            wait_for_copies<DEPTH - 1>();
+            cp_async_wait<DEPTH - 1>();
             packed *place = ring + slot * SLOT;
             const float *scales = reinterpret_cast<const float *>(place - lane + 2 * LANES);
             packed first = place[0], second = place[LANES];
             slot = slot + 1 == DEPTH ? 0 : slot + 1;
 #pragma unroll
             for (u32 piece = 0; piece < PIECES; piece++) {
-                float one[PER], two[PER];
+                float one[VEC], two[VEC];
                 unpack_weights(first, piece, scales, one);
                 unpack_weights(second, piece, scales + LANES, two);
 #pragma unroll
                 for (u32 b = 0; b < BATCH; b++) {
-                    float wide[PER];
-                    unpack(load_packed(x + b * padded + piece * LANES * PER), wide);
+                    float wide[VEC];
+                    unpack(load_packed(x + b * padded + piece * LANES * VEC), wide);
 #pragma unroll
-                    for (u32 j = 0; j < PER; j++) {
+                    for (u32 j = 0; j < VEC; j++) {
                         sum[0][b] += one[j] * wide[j];
                         sum[1][b] += two[j] * wide[j];
                     }
                 }
             }
-            feed.fetch(place);
+            fetch.next(place);
         }
         settle<kind>(at, work, first_pair, tile, sum);
     }
-    if (!is_normed(kind) || work.segments > 1) add_parts<kind>(at, work, first_pair, count, mine);
+    if (!is_normed(kind) || work.segments > 1) add_partials<kind>(at, work, first_pair, count, old);
 }
 
-// The same for any width, one number at a time.
-template <Kind kind> __device__ __forceinline__ void any_linear(Work work) {
-    let_the_next_kernel_begin();
-    wait_for_the_kernel_before();
-    stamp_border(work.border);
-    u32 skipped = blockIdx.y * BATCH;
-    work.batch = min(work.batch - skipped, BATCH);
-    work.x += (u64)skipped * work.width;
-    work.out += (u64)skipped * work.rows;
-    work.adapt += (u64)skipped * work.adapt_width;
+// The same for any width, one element at a time.
+template <Kind kind> DEVICE void any_linear(Work work) {
+    launch_dependents();
+    wait_for_previous_kernel();
+    write_timestamp(work.timestamp);
+    work.skip(BATCH);
     u32 padded = work.segments * work.segment * CHUNK;
-    Places at = places<kind>(padded, 0);
+    Memory at = memory<kind>(padded, 0);
 
     float square[BATCH] = {};
 #pragma unroll
     for (u32 b = 0; b < BATCH; b++) {
         for (u32 i = threadIdx.x; i < work.width && b < work.batch; i += THREADS) {
-            number value = work.x[(u64)b * work.width + i];
+            dtype value = work.x[(u64)b * work.width + i];
             at.x[b * padded + i] = value;
-            square[b] += widened(value) * widened(value);
+            square[b] += to_float(value) * to_float(value);
         }
     }
     share_squares(at, square);
     for (u32 b = 0; b < work.batch && is_normed(kind); b++) {
         float scale = inverse_root(at, work, b);
         for (u32 i = threadIdx.x; i < work.width; i += THREADS) {
-            float value = widened(at.x[b * padded + i]) * (scale * (work.norm ? widened(work.norm[i]) : 1.0f));
-            if (is_adapted(kind)) {
-                const number *from = work.adapt + (u64)b * work.adapt_width + i;
-                value = adapted(value, widened(from[0]), widened(from[work.width]));
+            float value = to_float(at.x[b * padded + i]) * (scale * (work.norm ? to_float(work.norm[i]) : 1.0f));
+            if (is_modulated(kind)) {
+                const dtype *from = work.modulation + (u64)b * work.modulation_stride + i;
+                value = modulated(value, to_float(from[0]), to_float(from[work.width]));
             }
-            at.x[b * padded + i] = narrowed(value);
+            at.x[b * padded + i] = to_dtype(value);
         }
     }
     __syncthreads();
@@ -461,14 +460,14 @@ template <Kind kind> __device__ __forceinline__ void any_linear(Work work) {
         for (u32 b = 0; b < work.batch; b++) {
             float one = 0.0f, two = 0.0f;
             for (u32 i = lane; i < work.width; i += LANES) {
-                float value = widened(at.x[b * padded + i]);
+                float value = to_float(at.x[b * padded + i]);
                 one += weight_at<kind>(work, first, i) * value;
                 two += weight_at<kind>(work, second, i) * value;
             }
-            one = sum_of_warp(one);
-            two = sum_of_warp(two);
+            one = warp_sum(one);
+            two = warp_sum(two);
             if (lane != 0) continue;
-            finish<kind>(work, pair, b, one, two, is_normed(kind) ? Before{} : before<kind>(work, pair, b));
+            finish<kind>(work, pair, b, one, two, is_normed(kind) ? Old{} : load_old<kind>(work, pair, b));
         }
     }
 }

@@ -1,25 +1,25 @@
-// Weights in e4m3: a byte each. A matrix [rows, width] of them is followed, from a multiple of 16 bytes on, by its scales
-// in f32: one for each row, or for every SCALED neighbours of a row. This text stands after number.cuh.
+// Matrices in FP8 (e4m3). The codes of a matrix [rows, width], one byte each, are followed by its f32 scales, from a
+// multiple of 16 bytes on: one per row, or one per SCALED neighbours of a row.
 
 #define SCALED 128
 
 typedef unsigned char code;
 
-__device__ __forceinline__ u32 scales_of_row(u32 width, u32 group) { return (width + group - 1) / group; }
+DEVICE u32 scales_per_row(u32 width, u32 group) { return (width + group - 1) / group; }
 
-__device__ __forceinline__ const float *scales_behind(const code *codes, u64 count) {
+DEVICE const float *scales_after(const code *codes, u64 count) {
     return reinterpret_cast<const float *>(codes + (count + 15) / 16 * 16);
 }
 
-__device__ __forceinline__ float widened_code(u32 value) {
-    // The exponents of the two types count from different zeros.
+DEVICE float decode_fp8(u32 value) {
+    // The factor corrects the difference between the exponent biases.
     float size = __uint_as_float((value & 0x7f) << 20) * 0x1p120f;
     if ((value & 0x7f) == 0x7f) size = __uint_as_float(0x7fc00000u);
     return value & 0x80 ? -size : size;
 }
 
-// Four numbers from four bytes, the lowest first.
-__device__ __forceinline__ void widen_codes(u32 word, float *out) {
+// Decodes four bytes, the lowest first.
+DEVICE void decode_fp8x4(u32 word, float *out) {
 #if __CUDA_ARCH__ >= 890
     asm("{ .reg .b16 low, high, a, b, c, d; .reg .b32 first, second;"
         "mov.b32 {low, high}, %4;"
@@ -30,13 +30,12 @@ __device__ __forceinline__ void widen_codes(u32 word, float *out) {
         : "r"(word));
 #else
 #pragma unroll
-    for (u32 i = 0; i < 4; i++) out[i] = widened_code(word >> 8 * i & 0xff);
+    for (u32 i = 0; i < 4; i++) out[i] = decode_fp8(word >> 8 * i & 0xff);
 #endif
 }
 
-// The nearest code, or the even one of two; the largest finite one for anything larger. `fp8::encode` on the CPU is the
-// same.
-__device__ __forceinline__ code narrowed_code(float value) {
+// Rounds to nearest, ties to even, and saturates. `fp8::encode` on the CPU is the same.
+DEVICE code encode_fp8(float value) {
     u32 bits = __float_as_uint(value), size = bits & 0x7fffffffu, result;
     if (size > 0x7f800000u) result = 0x7f;
     else if (size < 0x3c800000u) result = (u32)__float2int_rn(__uint_as_float(size) * 512.0f);

@@ -1,12 +1,10 @@
-// What only Hopper has (sm_90a): barriers in shared memory, the bulk copy engine, and products of warpgroups.
+// Instructions of Hopper (sm_90a): mbarriers, the tensor memory accelerator (TMA) and warpgroup products (WGMMA).
 
 struct alignas(128) TensorMap {
     u64 words[16];
 };
 
-__device__ __forceinline__ u32 address(const void *place) { return (u32)__cvta_generic_to_shared(place); }
-
-__device__ __forceinline__ void wait_until(u32 barrier, u32 parity) {
+DEVICE void mbarrier_wait(u32 barrier, u32 parity) {
     asm volatile("{\n"
                  ".reg .pred done;\n"
                  "AGAIN:\n"
@@ -15,36 +13,37 @@ __device__ __forceinline__ void wait_until(u32 barrier, u32 parity) {
                  "}" ::"r"(barrier), "r"(parity)
                  : "memory");
 }
-__device__ __forceinline__ void arrive(u32 barrier) {
+DEVICE void mbarrier_arrive(u32 barrier) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
-__device__ __forceinline__ void begin_barrier(u32 barrier, u32 arrivals) {
+DEVICE void mbarrier_init(u32 barrier, u32 arrivals) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
 
-__device__ __forceinline__ void begin_tile(u32 to, const TensorMap &map, u32 column, u32 key, u32 head, u32 barrier) {
+DEVICE void tma_load(u32 to, const TensorMap &map, u32 column, u32 key, u32 head, u32 barrier) {
     asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
                  "[%0], [%1, {%2, %3, %4}], [%5];" ::"r"(to),
                  "l"(reinterpret_cast<u64>(&map)), "r"(column), "r"(key), "r"(head), "r"(barrier)
                  : "memory");
 }
 
-// How the products find rows of 128 swizzled bytes: groups of eight lie 1024 bytes apart. A place is told in 16 bytes.
-__device__ __forceinline__ u64 matrix(u32 place) { return (u64)1 << 62 | (u64)64 << 32 | (u64)1 << 16 | place; }
+// The matrix descriptor of rows with a 128-byte swizzle: groups of eight rows are 1024 bytes apart. The address is in
+// units of 16 bytes.
+DEVICE u64 wgmma_descriptor(u32 address) { return (u64)1 << 62 | (u64)64 << 32 | (u64)1 << 16 | address; }
 
-__device__ __forceinline__ void begin_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
-__device__ __forceinline__ void end_of_products() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
-template <int LATER> __device__ __forceinline__ void wait_for_products() {
-    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LATER) : "memory");
+DEVICE void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+DEVICE void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+template <int PENDING> DEVICE void wgmma_wait() {
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
 }
-// Keeps the compiler from moving what is done with these numbers to the other side.
-__device__ __forceinline__ void hold(float (&numbers)[32]) {
+// Keeps the compiler from moving uses of these registers across.
+DEVICE void fence_registers(float (&values)[32]) {
 #pragma unroll
-    for (int i = 0; i < 32; i++) asm volatile("" : "+f"(numbers[i])::"memory");
+    for (int i = 0; i < 32; i++) asm volatile("" : "+f"(values[i])::"memory");
 }
 
-// sum += a b, or = a b: 64 by 16 times 16 by 64. The rows of b are its columns unless it is transposed.
-template <int IS_TRANSPOSED> __device__ __forceinline__ void product(float (&sum)[32], const u32 *a, u64 b, int is_added) {
+// sum += a b, or sum = a b: 64 by 16 times 16 by 64. b is stored by columns unless it is transposed.
+template <int IS_TRANSPOSED> DEVICE void wgmma(float (&sum)[32], const u32 *a, u64 b, int is_added) {
     asm volatile("{\n"
                  ".reg .pred added;\n"
                  "setp.ne.b32 added, %37, 0;\n"

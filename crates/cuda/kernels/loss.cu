@@ -1,107 +1,100 @@
-// Cross entropy of logits and the tokens that came, a block a row; the logits' gradient takes their place. A target beyond
-// the vocabulary makes a loss and a gradient that are no numbers.
+// Cross entropy of logits, one block per row. The gradient is written over the logits. A target outside the vocabulary
+// gives NaN.
 
-#define LOSS_PARAMETERS number *logits, const u32 *targets, float *losses, u32 vocabulary, float scale
+#define LOSS_PARAMETERS (dtype *logits, const u32 *targets, float *losses, u32 vocabulary, float scale)
+#define LOSS_ARGUMENTS (logits, targets, losses, vocabulary, scale)
 
-// A thread keeps at most KEPT groups of 16 bytes.
-template <u32 KEPT> __device__ __forceinline__ void kept_row(LOSS_PARAMETERS) {
-    constexpr u32 V = NUMBERS_IN_16_BYTES;
-    __shared__ float places[2][32];
-    number *row = logits + (u64)blockIdx.x * vocabulary;
-    u32 target = targets[blockIdx.x];
-    bool is_known = target < vocabulary;
-    // Before anybody writes over it.
-    float of_target = threadIdx.x == 0 && is_known ? widened(row[target]) : NOT_A_NUMBER;
-    Some<V> kept[KEPT];
-    float largest = LOWEST, sum = 0;
+// The softmax of one row and its target.
+struct Row {
+    u32 target;
+    float target_logit, largest, probability_scale;
+
+    DEVICE Row(const dtype *row, u32 target, u32 vocabulary) : target(target) {
+        // Read before any thread overwrites it.
+        target_logit = threadIdx.x == 0 && target < vocabulary ? to_float(row[target]) : QUIET_NAN;
+    }
+    DEVICE void finish(float sum, float *losses, u32 vocabulary, float scale) {
+        if (threadIdx.x == 0) losses[blockIdx.x] = largest + logf(sum) - target_logit;
+        probability_scale = target < vocabulary ? scale / sum : QUIET_NAN;
+    }
+    template <u32 V> DEVICE void store_gradient(dtype *row, u32 at, const Vec<V> &values, float scale) const {
+        store(row + at, make_vec<V>([&](u32 i) {
+                  float target_part = at + i == target ? scale : 0;
+                  return __expf(to_float(values.at[i]) - largest) * probability_scale - target_part;
+              }));
+    }
+};
+
+// A thread keeps at most KEPT vectors in registers.
+template <u32 KEPT> DEVICE void cross_entropy_kept LOSS_PARAMETERS {
+    __shared__ float scratch[2][32];
+    dtype *from = logits + (u64)blockIdx.x * vocabulary;
+    Row row(from, targets[blockIdx.x], vocabulary);
+    vec_t kept[KEPT];
+    float largest = NEG_INF, sum = 0;
 #pragma unroll
     for (u32 k = 0; k < KEPT; k++) {
-        u32 at = (k * blockDim.x + threadIdx.x) * V;
-        if (at < vocabulary) kept[k] = some<V>(row + at);
+        u32 at = (k * blockDim.x + threadIdx.x) * VEC;
+        if (at < vocabulary) kept[k] = load(from + at);
     }
 #pragma unroll
     for (u32 k = 0; k < KEPT; k++)
-        if ((k * blockDim.x + threadIdx.x) * V < vocabulary)
+        if ((k * blockDim.x + threadIdx.x) * VEC < vocabulary)
 #pragma unroll
-            for (u32 i = 0; i < V; i++) largest = fmaxf(largest, widened(kept[k].at[i]));
-    largest = largest_of_row(largest, places[0]);
+            for (u32 i = 0; i < VEC; i++) largest = fmaxf(largest, to_float(kept[k].at[i]));
+    row.largest = row_max(largest, scratch[0]);
 #pragma unroll
     for (u32 k = 0; k < KEPT; k++)
-        if ((k * blockDim.x + threadIdx.x) * V < vocabulary)
+        if ((k * blockDim.x + threadIdx.x) * VEC < vocabulary)
 #pragma unroll
-            for (u32 i = 0; i < V; i++) sum += __expf(widened(kept[k].at[i]) - largest);
-    sum = sum_of_row(sum, places[1]);
-    if (threadIdx.x == 0) losses[blockIdx.x] = largest + logf(sum) - of_target;
-    float share = is_known ? scale / sum : NOT_A_NUMBER;
+            for (u32 i = 0; i < VEC; i++) sum += __expf(to_float(kept[k].at[i]) - row.largest);
+    row.finish(row_sum(sum, scratch[1]), losses, vocabulary, scale);
 #pragma unroll
     for (u32 k = 0; k < KEPT; k++) {
-        u32 at = (k * blockDim.x + threadIdx.x) * V;
-        if (at >= vocabulary) continue;
-#pragma unroll
-        for (u32 i = 0; i < V; i++) {
-            float one = at + i == target ? scale : 0;
-            kept[k].at[i] = narrowed(__expf(widened(kept[k].at[i]) - largest) * share - one);
-        }
-        put<V>(row + at, kept[k]);
+        u32 at = (k * blockDim.x + threadIdx.x) * VEC;
+        if (at < vocabulary) row.store_gradient(from, at, kept[k], scale);
     }
 }
 
-extern "C" __global__ void __launch_bounds__(1024, 1) cross_entropy_4(LOSS_PARAMETERS) {
-    kept_row<4>(logits, targets, losses, vocabulary, scale);
-}
-extern "C" __global__ void __launch_bounds__(1024, 1) cross_entropy_8(LOSS_PARAMETERS) {
-    kept_row<8>(logits, targets, losses, vocabulary, scale);
-}
+KERNEL __launch_bounds__(1024, 1) cross_entropy_4 LOSS_PARAMETERS { cross_entropy_kept<4> LOSS_ARGUMENTS; }
+KERNEL __launch_bounds__(1024, 1) cross_entropy_8 LOSS_PARAMETERS { cross_entropy_kept<8> LOSS_ARGUMENTS; }
 
-// Rows that nobody can keep are read twice, the second time from the end: what was read last is still near.
-template <u32 V> __device__ __forceinline__ void long_row(LOSS_PARAMETERS) {
-    __shared__ float places[2][32];
-    number *row = logits + (u64)blockIdx.x * vocabulary;
-    u32 target = targets[blockIdx.x], groups = vocabulary / V;
-    bool is_known = target < vocabulary;
-    float of_target = threadIdx.x == 0 && is_known ? widened(row[target]) : NOT_A_NUMBER;
-    float most = LOWEST, sum = 0;
+// Longer rows are read twice, the second time backwards: what was read last is still in the cache.
+template <u32 V> DEVICE void cross_entropy_long LOSS_PARAMETERS {
+    __shared__ float scratch[2][32];
+    dtype *from = logits + (u64)blockIdx.x * vocabulary;
+    Row row(from, targets[blockIdx.x], vocabulary);
+    u32 vectors = vocabulary / V;
+    float largest = NEG_INF, sum = 0;
 #pragma unroll 4
-    for (u32 group = threadIdx.x; group < groups; group += blockDim.x) {
-        Some<V> read = some<V>(row + group * V);
-        float before = most;
+    for (u32 i = threadIdx.x; i < vectors; i += blockDim.x) {
+        Vec<V> values = load<V>(from + i * V);
+        float before = largest;
 #pragma unroll
-        for (u32 i = 0; i < V; i++) most = fmaxf(most, widened(read.at[i]));
-        // Two infinities have no difference.
-        float base = most == LOWEST ? 0 : most;
+        for (u32 j = 0; j < V; j++) largest = fmaxf(largest, to_float(values.at[j]));
+        // The difference of two infinities is NaN.
+        float base = largest == NEG_INF ? 0 : largest;
         sum *= __expf(before - base);
 #pragma unroll
-        for (u32 i = 0; i < V; i++) sum += __expf(widened(read.at[i]) - base);
+        for (u32 j = 0; j < V; j++) sum += __expf(to_float(values.at[j]) - base);
     }
-    float largest = largest_of_row(most, places[0]);
-    sum = sum_of_row(sum * __expf(most - largest), places[1]);
-    if (threadIdx.x == 0) losses[blockIdx.x] = largest + logf(sum) - of_target;
-    float share = is_known ? scale / sum : NOT_A_NUMBER;
+    row.largest = row_max(largest, scratch[0]);
+    row.finish(row_sum(sum * __expf(largest - row.largest), scratch[1]), losses, vocabulary, scale);
 #pragma unroll 4
-    for (u32 group = threadIdx.x; group < groups; group += blockDim.x) {
-        u32 at = (groups - 1 - group) * V;
-        Some<V> values = some<V>(row + at);
-#pragma unroll
-        for (u32 i = 0; i < V; i++) {
-            float one = at + i == target ? scale : 0;
-            values.at[i] = narrowed(__expf(widened(values.at[i]) - largest) * share - one);
-        }
-        put<V>(row + at, values);
+    for (u32 i = threadIdx.x; i < vectors; i += blockDim.x) {
+        u32 at = (vectors - 1 - i) * V;
+        row.store_gradient(from, at, load<V>(from + at), scale);
     }
 }
 
-extern "C" __global__ void __launch_bounds__(1024, 1) cross_entropy(LOSS_PARAMETERS) {
-    long_row<NUMBERS_IN_16_BYTES>(logits, targets, losses, vocabulary, scale);
-}
-extern "C" __global__ void __launch_bounds__(1024, 1) cross_entropy_any(LOSS_PARAMETERS) {
-    long_row<1>(logits, targets, losses, vocabulary, scale);
-}
+KERNEL_PAIR(__launch_bounds__(1024, 1) cross_entropy, cross_entropy_long, LOSS_PARAMETERS, logits, targets, losses,
+            vocabulary, scale)
 
 // The mean of all values, by one block.
-extern "C" __global__ void __launch_bounds__(1024, 1) mean(const float *values, float *result, u32 count) {
-    __shared__ float places[32];
+KERNEL __launch_bounds__(1024, 1) mean(const float *values, float *result, u32 count) {
+    __shared__ float scratch[32];
     float sum = 0;
     for (u32 at = threadIdx.x; at < count; at += blockDim.x) sum += values[at];
-    sum = sum_of_row(sum, places);
+    sum = row_sum(sum, scratch);
     if (threadIdx.x == 0) *result = sum / count;
 }

@@ -1,58 +1,45 @@
-// RMS norms: each row divided by the root of its mean square, times a weight. A block a row, of whole warps.
+// RMS norms: each row divided by the root of its mean square, times a weight. One block of whole warps per row.
 
-// Groups of 16 bytes that a thread keeps in registers between the two steps.
+// 16-byte vectors per thread that stay in registers between the two steps.
 #define KEPT 2
 
-__device__ __forceinline__ float added_up_in_block(float value) {
-    __shared__ float sums[32];
-    value = sum_of_warp(value);
-    if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = value;
-    __syncthreads();
-    float sum = 0;
-    for (u32 warp = 0; warp < blockDim.x / 32; warp++) sum += sums[warp];
-    return sum;
-}
-
-// Norms a row of groups of 16 bytes, of which a thread has at most KEPT. `visit` changes what was read, if need be, and adds
-// its squares to a sum.
+// Normalises a row of at most KEPT vectors per thread. `visit` may change a vector, and adds its squares to a sum.
 template <class Visit>
-__device__ __forceinline__ void norm_kept(const number *row, const number *weight, number *out, u32 width, float epsilon,
-                                          Visit visit) {
-    numbers kept[KEPT], weights[KEPT];
+DEVICE void norm_kept(const dtype *row, const dtype *weight, dtype *out, u32 width, float epsilon, Visit visit) {
+    __shared__ float scratch[32];
+    vec_t kept[KEPT], weights[KEPT];
     float sum = 0;
 #pragma unroll
     for (u32 i = 0; i < KEPT; i++) {
-        u32 at = (i * blockDim.x + threadIdx.x) * NUMBERS_IN_16_BYTES;
-        if (at < width) {
-            kept[i] = loaded(row + at);
-            weights[i] = loaded(weight + at);
-        }
+        u32 at = (i * blockDim.x + threadIdx.x) * VEC;
+        if (at >= width) continue;
+        kept[i] = load(row + at);
+        weights[i] = load(weight + at);
     }
 #pragma unroll
     for (u32 i = 0; i < KEPT; i++) {
-        u32 at = (i * blockDim.x + threadIdx.x) * NUMBERS_IN_16_BYTES;
+        u32 at = (i * blockDim.x + threadIdx.x) * VEC;
         if (at < width) visit(at, kept[i], sum);
     }
-    float scale = rsqrtf(added_up_in_block(sum) / width + epsilon);
+    float scale = rsqrtf(row_sum(sum, scratch) / width + epsilon);
 #pragma unroll
     for (u32 i = 0; i < KEPT; i++) {
-        u32 at = (i * blockDim.x + threadIdx.x) * NUMBERS_IN_16_BYTES;
-        if (at < width)
-            store(out + at, each<NUMBERS_IN_16_BYTES>([&](u32 j) {
-                      return widened(kept[i].at[j]) * scale * widened(weights[i].at[j]);
-                  }));
+        u32 at = (i * blockDim.x + threadIdx.x) * VEC;
+        if (at >= width) continue;
+        auto scaled = [&](u32 j) { return to_float(kept[i].at[j]) * scale * to_float(weights[i].at[j]); };
+        store(out + at, make_vec<VEC>(scaled));
     }
 }
 
-// The same for rows of any width and at any place, which are read twice: first by `visit`, and then by `write` with the
-// scale, number by number.
-template <class Visit, class Write>
-__device__ __forceinline__ void norm_any(u32 width, float epsilon, Visit visit, Write write) {
+// For rows of any width and alignment, which are read twice: `visit` gives an element, and `write` uses it and the
+// scale.
+template <class Visit, class Write> DEVICE void norm_any(u32 width, float epsilon, Visit visit, Write write) {
+    __shared__ float scratch[32];
     float sum = 0;
     for (u32 at = threadIdx.x; at < width; at += blockDim.x) {
         float value = visit(at);
         sum += value * value;
     }
-    float scale = rsqrtf(added_up_in_block(sum) / width + epsilon);
+    float scale = rsqrtf(row_sum(sum, scratch) / width + epsilon);
     for (u32 at = threadIdx.x; at < width; at += blockDim.x) write(at, scale);
 }

@@ -1,83 +1,74 @@
-// Causal softmax of scores, in place. Row r of a matrix is of query r % tokens, which sees the keys up to start + query.
-// What a row does not see becomes zero.
+// Causal softmax of scores, in place. Masked scores become zero.
 
-// `blockDim.x` threads a row, `blockDim.y` rows a block (one, unless a row is of one warp). Rows are groups of 16 bytes,
-// and a thread has at most KEPT of them.
-template <u32 KEPT> __device__ __forceinline__ void softmax(number *scores, u64 rows, u32 tokens, u32 keys, float scale,
-                                                            const u32 *start) {
-    __shared__ float places[2][32];
+#define SOFTMAX_PARAMETERS dtype *scores, u64 rows, u32 tokens, u32 keys, float scale, const u32 *start
+
+// A row has `blockDim.x` threads, and a block has `blockDim.y` rows (one, unless a warp is enough). A thread keeps at
+// most KEPT 16-byte vectors.
+template <u32 KEPT> DEVICE void softmax(SOFTMAX_PARAMETERS) {
+    __shared__ float scratch[2][32];
     u64 row = (u64)blockIdx.x * blockDim.y + threadIdx.y;
     if (row >= rows) return;
-    u32 seen = keys_seen(row, tokens, keys, start), step = blockDim.x * NUMBERS_IN_16_BYTES;
-    u32 first = threadIdx.x * NUMBERS_IN_16_BYTES;
-    number *at_row = scores + row * keys;
-    float kept[KEPT][NUMBERS_IN_16_BYTES];
-    float largest = LOWEST, sum = 0;
+    u32 visible = visible_keys(row, tokens, keys, start), step = blockDim.x * VEC, first = threadIdx.x * VEC;
+    dtype *from = scores + row * keys;
+    float kept[KEPT][VEC];
+    float largest = NEG_INF, sum = 0;
 #pragma unroll
     for (u32 k = 0; k < KEPT; k++) {
         u32 at = k * step + first;
-        numbers read = {};
-        if (at < seen) read = loaded(at_row + at);
+        vec_t read = {};
+        if (at < visible) read = load(from + at);
 #pragma unroll
-        for (u32 i = 0; i < NUMBERS_IN_16_BYTES; i++) kept[k][i] = at + i < seen ? widened(read.at[i]) : LOWEST;
+        for (u32 i = 0; i < VEC; i++) kept[k][i] = at + i < visible ? to_float(read.at[i]) : NEG_INF;
     }
 #pragma unroll
     for (u32 k = 0; k < KEPT; k++)
 #pragma unroll
-        for (u32 i = 0; i < NUMBERS_IN_16_BYTES; i++) largest = fmaxf(largest, kept[k][i]);
-    largest = largest_of_row(largest, places[0]);
+        for (u32 i = 0; i < VEC; i++) largest = fmaxf(largest, kept[k][i]);
+    largest = row_max(largest, scratch[0]);
 #pragma unroll
     for (u32 k = 0; k < KEPT; k++) {
-        // Nobody sees so far: there is nothing to compute.
-        bool is_seen = k * step < seen;
+        // Skips what no thread of the row sees.
+        bool is_visible = k * step < visible;
 #pragma unroll
-        for (u32 i = 0; i < NUMBERS_IN_16_BYTES; i++) {
-            kept[k][i] = is_seen ? __expf((kept[k][i] - largest) * scale) : 0;
+        for (u32 i = 0; i < VEC; i++) {
+            kept[k][i] = is_visible ? __expf((kept[k][i] - largest) * scale) : 0;
             sum += kept[k][i];
         }
     }
-    float share = 1 / sum_of_row(sum, places[1]);
+    float inverse = 1 / row_sum(sum, scratch[1]);
 #pragma unroll
     for (u32 k = 0; k < KEPT; k++) {
         u32 at = k * step + first;
-        if (at >= keys) continue;
-        store(at_row + at, each<NUMBERS_IN_16_BYTES>([&](u32 i) { return kept[k][i] * share; }));
+        if (at < keys) store(from + at, make_vec<VEC>([&](u32 i) { return kept[k][i] * inverse; }));
     }
 }
 
-#define SOFTMAX_PARAMETERS number *scores, u64 rows, u32 tokens, u32 keys, float scale, const u32 *start
-
-// By how many groups a thread keeps; the more it keeps, the fewer threads there can be.
-extern "C" __global__ void __launch_bounds__(128) softmax_causal_2(SOFTMAX_PARAMETERS) {
-    softmax<2>(scores, rows, tokens, keys, scale, start);
-}
-extern "C" __global__ void __launch_bounds__(256) softmax_causal_4(SOFTMAX_PARAMETERS) {
-    softmax<4>(scores, rows, tokens, keys, scale, start);
-}
-extern "C" __global__ void __launch_bounds__(4096 / NUMBERS_IN_16_BYTES) softmax_causal_8(SOFTMAX_PARAMETERS) {
+// Named by the vectors that a thread keeps. The more it keeps, the fewer threads fit.
+KERNEL __launch_bounds__(128) softmax_causal_2(SOFTMAX_PARAMETERS) { softmax<2>(scores, rows, tokens, keys, scale, start); }
+KERNEL __launch_bounds__(256) softmax_causal_4(SOFTMAX_PARAMETERS) { softmax<4>(scores, rows, tokens, keys, scale, start); }
+KERNEL __launch_bounds__(4096 / VEC) softmax_causal_8(SOFTMAX_PARAMETERS) {
     softmax<8>(scores, rows, tokens, keys, scale, start);
 }
 
-// The same for rows of any length and at any place, which are read three times; a block a row. Only the last `window` of
-// the keys that a row may see are seen.
-__device__ __forceinline__ void softmax_any(SOFTMAX_PARAMETERS, u32 window) {
-    __shared__ float places[2][32];
+// For rows of any length and alignment, which are read three times, with one block per row. Only the last `window`
+// visible keys count.
+DEVICE void softmax_any(SOFTMAX_PARAMETERS, u32 window) {
+    __shared__ float scratch[2][32];
     u64 row = blockIdx.x;
-    u32 seen = keys_seen(row, tokens, keys, start), first = seen > window ? seen - window : 0;
-    number *at_row = scores + row * keys;
-    float largest = LOWEST, sum = 0;
-    for (u32 at = first + threadIdx.x; at < seen; at += blockDim.x) largest = fmaxf(largest, widened(at_row[at]));
-    largest = largest_of_row(largest, places[0]);
-    for (u32 at = first + threadIdx.x; at < seen; at += blockDim.x) sum += __expf((widened(at_row[at]) - largest) * scale);
-    float share = 1 / sum_of_row(sum, places[1]);
+    u32 visible = visible_keys(row, tokens, keys, start), first = visible > window ? visible - window : 0;
+    dtype *from = scores + row * keys;
+    float largest = NEG_INF, sum = 0;
+    for (u32 at = first + threadIdx.x; at < visible; at += blockDim.x) largest = fmaxf(largest, to_float(from[at]));
+    largest = row_max(largest, scratch[0]);
+    auto power = [&](u32 at) { return __expf((to_float(from[at]) - largest) * scale); };
+    for (u32 at = first + threadIdx.x; at < visible; at += blockDim.x) sum += power(at);
+    float inverse = 1 / row_sum(sum, scratch[1]);
     for (u32 at = threadIdx.x; at < keys; at += blockDim.x)
-        at_row[at] = narrowed(at >= first && at < seen ? __expf((widened(at_row[at]) - largest) * scale) * share : 0);
+        from[at] = to_dtype(at >= first && at < visible ? power(at) * inverse : 0);
 }
 
-extern "C" __global__ void softmax_causal_any(SOFTMAX_PARAMETERS) {
-    softmax_any(scores, rows, tokens, keys, scale, start, ~0u);
-}
+KERNEL softmax_causal_any(SOFTMAX_PARAMETERS) { softmax_any(scores, rows, tokens, keys, scale, start, ~0u); }
 
-extern "C" __global__ void softmax_windowed(SOFTMAX_PARAMETERS, u32 window) {
+KERNEL softmax_windowed(SOFTMAX_PARAMETERS, u32 window) {
     softmax_any(scores, rows, tokens, keys, scale, start, window);
 }

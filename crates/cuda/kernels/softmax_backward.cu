@@ -1,65 +1,62 @@
-// The gradient of a causal softmax, in place of that of its shares: share * (slope - sum of share * slope) * scale. Row r of
-// a matrix is of query r % tokens, which sees the keys up to start + query; what it does not see becomes zero.
+// The gradient of a causal softmax with probabilities p, over that of p: p * (dp - sum of p * dp) * scale. Masked
+// scores get zero.
 
 #define SOFTMAX_PARAMETERS                                                                                             \
-    const number *shares, number *slopes, u64 rows, u32 tokens, u32 keys, float scale, const u32 *start
+    const dtype *p, dtype *dp, u64 rows, u32 tokens, u32 keys, float scale, const u32 *start
 
-// `blockDim.x` threads a row, `blockDim.y` rows a block (one, unless a row is of one warp). Rows are groups of 16 bytes,
-// and a thread has at most KEPT of them.
-template <u32 KEPT> __device__ __forceinline__ void softmax_backward(SOFTMAX_PARAMETERS) {
-    constexpr u32 V = NUMBERS_IN_16_BYTES;
-    __shared__ float places[32];
+// A row has `blockDim.x` threads, and a block has `blockDim.y` rows (one, unless a warp is enough). A thread keeps at
+// most KEPT 16-byte vectors of each.
+template <u32 KEPT> DEVICE void softmax_backward(SOFTMAX_PARAMETERS) {
+    __shared__ float scratch[32];
     u64 row = (u64)blockIdx.x * blockDim.y + threadIdx.y;
     if (row >= rows) return;
-    u32 seen = keys_seen(row, tokens, keys, start), step = blockDim.x * V, first = threadIdx.x * V;
-    Some<V> share[KEPT], slope[KEPT];
+    u32 visible = visible_keys(row, tokens, keys, start), step = blockDim.x * VEC, first = threadIdx.x * VEC;
+    vec_t kept_p[KEPT], kept_dp[KEPT];
     float sum = 0;
 #pragma unroll
     for (u32 k = 0; k < KEPT; k++) {
         u32 at = k * step + first;
-        share[k] = {};
-        slope[k] = {};
-        if (at < seen) {
-            share[k] = some<V>(shares + row * keys + at);
-            slope[k] = some<V>(slopes + row * keys + at);
-        }
+        kept_p[k] = kept_dp[k] = {};
+        if (at >= visible) continue;
+        kept_p[k] = load(p + row * keys + at);
+        kept_dp[k] = load(dp + row * keys + at);
     }
 #pragma unroll
     for (u32 k = 0; k < KEPT; k++)
 #pragma unroll
-        for (u32 i = 0; i < V; i++)
-            // What is not seen may be anything.
-            if (k * step + first + i < seen) sum += widened(share[k].at[i]) * widened(slope[k].at[i]);
-    sum = sum_of_row(sum, places);
+        for (u32 i = 0; i < VEC; i++)
+            // Masked elements may hold anything.
+            if (k * step + first + i < visible) sum += to_float(kept_p[k].at[i]) * to_float(kept_dp[k].at[i]);
+    sum = row_sum(sum, scratch);
 #pragma unroll
     for (u32 k = 0; k < KEPT; k++) {
         u32 at = k * step + first;
         if (at >= keys) continue;
-        put(slopes + row * keys + at, each<V>([&](u32 i) {
-                float gradient = widened(share[k].at[i]) * (widened(slope[k].at[i]) - sum) * scale;
-                return at + i < seen ? gradient : 0;
-            }));
+        store(dp + row * keys + at, make_vec<VEC>([&](u32 i) {
+                  float gradient = to_float(kept_p[k].at[i]) * (to_float(kept_dp[k].at[i]) - sum) * scale;
+                  return at + i < visible ? gradient : 0;
+              }));
     }
 }
 
-// By how many groups a thread keeps; the more it keeps, the fewer threads there can be.
-extern "C" __global__ void __launch_bounds__(128) softmax_causal_backward_2(SOFTMAX_PARAMETERS) {
-    softmax_backward<2>(shares, slopes, rows, tokens, keys, scale, start);
+// Named by the vectors that a thread keeps. The more it keeps, the fewer threads fit.
+KERNEL __launch_bounds__(128) softmax_causal_backward_2(SOFTMAX_PARAMETERS) {
+    softmax_backward<2>(p, dp, rows, tokens, keys, scale, start);
 }
-extern "C" __global__ void __launch_bounds__(256) softmax_causal_backward_4(SOFTMAX_PARAMETERS) {
-    softmax_backward<4>(shares, slopes, rows, tokens, keys, scale, start);
+KERNEL __launch_bounds__(256) softmax_causal_backward_4(SOFTMAX_PARAMETERS) {
+    softmax_backward<4>(p, dp, rows, tokens, keys, scale, start);
 }
 
-// The same for rows of any length and at any place, which are read twice; a block a row.
-extern "C" __global__ void softmax_causal_backward_any(SOFTMAX_PARAMETERS) {
-    __shared__ float places[32];
+// For rows of any length and alignment, which are read twice, with one block per row.
+KERNEL softmax_causal_backward_any(SOFTMAX_PARAMETERS) {
+    __shared__ float scratch[32];
     u64 row = blockIdx.x;
-    u32 seen = keys_seen(row, tokens, keys, start);
-    const number *share = shares + row * keys;
-    number *slope = slopes + row * keys;
+    u32 visible = visible_keys(row, tokens, keys, start);
+    const dtype *row_p = p + row * keys;
+    dtype *row_dp = dp + row * keys;
     float sum = 0;
-    for (u32 at = threadIdx.x; at < seen; at += blockDim.x) sum += widened(share[at]) * widened(slope[at]);
-    sum = sum_of_row(sum, places);
+    for (u32 at = threadIdx.x; at < visible; at += blockDim.x) sum += to_float(row_p[at]) * to_float(row_dp[at]);
+    sum = row_sum(sum, scratch);
     for (u32 at = threadIdx.x; at < keys; at += blockDim.x)
-        slope[at] = narrowed(at < seen ? widened(share[at]) * (widened(slope[at]) - sum) * scale : 0);
+        row_dp[at] = to_dtype(at < visible ? to_float(row_p[at]) * (to_float(row_dp[at]) - sum) * scale : 0);
 }

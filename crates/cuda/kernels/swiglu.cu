@@ -1,76 +1,57 @@
-// SwiGLU, GeGLU and biases. Blocks go over the columns and the rows.
+// SwiGLU, GeGLU and biases. Blocks cover columns and rows.
 
 struct Silu {
-    static __device__ __forceinline__ float of(float gate) { return silu(gate); }
+    static DEVICE float of(float gate) { return silu(gate); }
 };
 
-// GELU as its approximation by tanh: (1 + tanh(z)) / 2 is 1 / (1 + exp(-2 z)).
+// The tanh approximation of GELU: (1 + tanh(z)) / 2 is 1 / (1 + exp(-2 z)).
 struct GeluTanh {
-    static __device__ __forceinline__ float of(float gate) {
+    static DEVICE float of(float gate) {
         return gate / (1 + __expf(-1.5957691216f * (gate + 0.044715f * gate * gate * gate)));
     }
 };
 
-// gate_up is [rows, 2 ffn]: the gate first, then what it lets through. The bias, [2 ffn], may be absent.
-template <typename Gate>
-__device__ __forceinline__ void gated(const number *gate_up, const number *bias, number *out, u32 rows, u32 ffn) {
-    u32 at = (blockIdx.x * blockDim.x + threadIdx.x) * NUMBERS_IN_16_BYTES;
+// Rows of `gate_up`, [rows, 2 ffn], are the gate and then the up projection. The bias, [2 ffn], may be null.
+template <u32 V, class Activation>
+DEVICE void glu(const dtype *gate_up, const dtype *bias, dtype *out, u32 rows, u32 ffn) {
+    wait_for_previous_kernel();
+    u32 at = (blockIdx.x * blockDim.x + threadIdx.x) * V;
     if (at >= ffn) return;
-    numbers gate_bias = {}, up_bias = {};
+    Vec<V> gate_bias = {}, up_bias = {};
     if (bias) {
-        gate_bias = loaded(bias + at);
-        up_bias = loaded(bias + ffn + at);
+        gate_bias = load<V>(bias + at);
+        up_bias = load<V>(bias + ffn + at);
     }
     for (u64 row = blockIdx.y; row < rows; row += gridDim.y) {
-        const number *from = gate_up + row * 2 * ffn + at;
-        numbers gate = loaded(from), up = loaded(from + ffn), result;
-#pragma unroll
-        for (int i = 0; i < NUMBERS_IN_16_BYTES; i++)
-            result.at[i] = narrowed(Gate::of(widened(gate.at[i]) + widened(gate_bias.at[i])) *
-                                    (widened(up.at[i]) + widened(up_bias.at[i])));
-        store(out + row * ffn + at, result);
+        const dtype *from = gate_up + row * 2 * ffn + at;
+        Vec<V> gate = load<V>(from), up = load<V>(from + ffn);
+        store(out + row * ffn + at, make_vec<V>([&](u32 i) {
+                  return Activation::of(to_float(gate.at[i]) + to_float(gate_bias.at[i])) *
+                         (to_float(up.at[i]) + to_float(up_bias.at[i]));
+              }));
     }
 }
 
-// The same at any width and place.
-template <typename Gate>
-__device__ __forceinline__ void gated_any(const number *gate_up, const number *bias, number *out, u32 rows, u32 ffn) {
-    u32 at = blockIdx.x * blockDim.x + threadIdx.x;
-    if (at >= ffn) return;
-    float gate_bias = bias ? widened(bias[at]) : 0, up_bias = bias ? widened(bias[ffn + at]) : 0;
-    for (u64 row = blockIdx.y; row < rows; row += gridDim.y) {
-        const number *from = gate_up + row * 2 * ffn + at;
-        out[row * ffn + at] = narrowed(Gate::of(widened(from[0]) + gate_bias) * (widened(from[ffn]) + up_bias));
-    }
+template <u32 V> DEVICE void swiglu_rows(const dtype *gate_up, const dtype *bias, dtype *out, u32 rows, u32 ffn) {
+    glu<V, Silu>(gate_up, bias, out, rows, ffn);
+}
+template <u32 V> DEVICE void geglu_rows(const dtype *gate_up, const dtype *bias, dtype *out, u32 rows, u32 ffn) {
+    glu<V, GeluTanh>(gate_up, bias, out, rows, ffn);
 }
 
-#define GATE(name, function, gate)                                                                                     \
-    extern "C" __global__ void name(const number *gate_up, const number *bias, number *out, u32 rows, u32 ffn) {       \
-        wait_for_the_kernel_before();                                                                                  \
-        function<gate>(gate_up, bias, out, rows, ffn);                                                                 \
-    }
+#define GLU_PARAMETERS (const dtype *gate_up, const dtype *bias, dtype *out, u32 rows, u32 ffn)
 
-GATE(swiglu, gated, Silu)
-GATE(swiglu_any, gated_any, Silu)
-GATE(geglu, gated, GeluTanh)
-GATE(geglu_any, gated_any, GeluTanh)
+KERNEL_PAIR(swiglu, swiglu_rows, GLU_PARAMETERS, gate_up, bias, out, rows, ffn)
+KERNEL_PAIR(geglu, geglu_rows, GLU_PARAMETERS, gate_up, bias, out, rows, ffn)
 
-extern "C" __global__ void add_bias(number *x, const number *bias, u32 rows, u32 width) {
-    u32 at = (blockIdx.x * blockDim.x + threadIdx.x) * NUMBERS_IN_16_BYTES;
+template <u32 V> DEVICE void add_bias_rows(dtype *x, const dtype *bias, u32 rows, u32 width) {
+    u32 at = (blockIdx.x * blockDim.x + threadIdx.x) * V;
     if (at >= width) return;
-    numbers added = loaded(bias + at);
+    Vec<V> added = load<V>(bias + at);
     for (u64 row = blockIdx.y; row < rows; row += gridDim.y) {
-        numbers values = loaded(x + row * width + at);
-#pragma unroll
-        for (int i = 0; i < NUMBERS_IN_16_BYTES; i++)
-            values.at[i] = narrowed(widened(values.at[i]) + widened(added.at[i]));
-        store(x + row * width + at, values);
+        Vec<V> values = load<V>(x + row * width + at);
+        store(x + row * width + at, make_vec<V>([&](u32 i) { return to_float(values.at[i]) + to_float(added.at[i]); }));
     }
 }
 
-extern "C" __global__ void add_bias_any(number *x, const number *bias, u32 rows, u32 width) {
-    u32 at = blockIdx.x * blockDim.x + threadIdx.x;
-    if (at >= width) return;
-    for (u64 row = blockIdx.y; row < rows; row += gridDim.y)
-        x[row * width + at] = narrowed(widened(x[row * width + at]) + widened(bias[at]));
-}
+KERNEL_PAIR(add_bias, add_bias_rows, (dtype *x, const dtype *bias, u32 rows, u32 width), x, bias, rows, width)

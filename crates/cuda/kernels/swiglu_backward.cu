@@ -1,35 +1,35 @@
-// The gradient of SwiGLU, in place of the gate and what it lets through. Blocks go over the columns and the rows.
+// The gradient of SwiGLU, written over gate and up projection. Blocks cover columns and rows.
 
-// gate_up is [rows, 2 ffn]; the bias, [2 ffn], and a place for what was activated may be absent.
+// `gate_up` is [rows, 2 ffn], as for the forward pass. The bias, [2 ffn], may be null, and so may `activated`, where
+// the forward result is written again.
 template <u32 V>
-__device__ __forceinline__ void gate_backward(number *gate_up, const number *bias, const number *slopes,
-                                              number *activated, u32 rows, u32 ffn) {
+DEVICE void glu_backward(dtype *gate_up, const dtype *bias, const dtype *dy, dtype *activated, u32 rows, u32 ffn) {
     u32 at = (blockIdx.x * blockDim.x + threadIdx.x) * V;
     if (at >= ffn) return;
-    Some<V> gate_bias = {}, up_bias = {};
+    Vec<V> gate_bias = {}, up_bias = {};
     if (bias) {
-        gate_bias = some<V>(bias + at);
-        up_bias = some<V>(bias + ffn + at);
+        gate_bias = load<V>(bias + at);
+        up_bias = load<V>(bias + ffn + at);
     }
     for (u64 row = blockIdx.y; row < rows; row += gridDim.y) {
-        number *place = gate_up + row * 2 * ffn + at;
-        Some<V> gates = some<V>(place), ups = some<V>(place + ffn), slope = some<V>(slopes + row * ffn + at), passed;
+        dtype *from = gate_up + row * 2 * ffn + at;
+        Vec<V> gates = load<V>(from), ups = load<V>(from + ffn), d_out = load<V>(dy + row * ffn + at), out;
 #pragma unroll
         for (u32 i = 0; i < V; i++) {
-            float gate = widened(gates.at[i]) + widened(gate_bias.at[i]);
-            float up = widened(ups.at[i]) + widened(up_bias.at[i]), by = widened(slope.at[i]);
-            // Infinite where the gate is far below zero, and then nothing is let through.
-            float open = 1 / (1 + __expf(-gate)), silu = gate * open;
-            gates.at[i] = narrowed(by * up * open * (1 + gate * (1 - open)));
-            ups.at[i] = narrowed(by * silu);
-            passed.at[i] = narrowed(silu * up);
+            float gate = to_float(gates.at[i]) + to_float(gate_bias.at[i]);
+            float up = to_float(ups.at[i]) + to_float(up_bias.at[i]), d = to_float(d_out.at[i]);
+            // The exponential overflows for very negative gates, and the sigmoid is then 0.
+            float sigmoid = 1 / (1 + __expf(-gate)), silu = gate * sigmoid;
+            gates.at[i] = to_dtype(d * up * sigmoid * (1 + gate * (1 - sigmoid)));
+            ups.at[i] = to_dtype(d * silu);
+            out.at[i] = to_dtype(silu * up);
         }
-        put(place, gates);
-        put(place + ffn, ups);
-        if (activated) put(activated + row * ffn + at, passed);
+        store(from, gates);
+        store(from + ffn, ups);
+        if (activated) store(activated + row * ffn + at, out);
     }
 }
 
-PAIR(swiglu_backward, gate_backward,
-     (number *gate_up, const number *bias, const number *slopes, number *activated, u32 rows, u32 ffn), gate_up, bias,
-     slopes, activated, rows, ffn)
+KERNEL_PAIR(swiglu_backward, glu_backward,
+            (dtype *gate_up, const dtype *bias, const dtype *dy, dtype *activated, u32 rows, u32 ffn), gate_up, bias, dy,
+            activated, rows, ffn)

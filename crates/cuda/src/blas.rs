@@ -1,4 +1,4 @@
-//! Matrix products with cuBLAS, row-major.
+//! Row-major GEMMs with cuBLAS.
 #![allow(unsafe_code)]
 
 mod sizes;
@@ -19,11 +19,11 @@ use crate::{device::Device, library, memory::Buffer, stream::Stream};
 /// measurement or capture.
 const WORKSPACE_BYTES: usize = 32 << 20;
 
-/// A dtype of matrices.
+/// A dtype.
 pub trait Element: Pod {
     #[doc(hidden)]
     const TYPE: sys::cudaDataType;
-    /// The compiler option for this dtype: `-DNUMBER_F32`.
+    /// The compiler option for this dtype: `-DDTYPE_F32`.
     const OPTION: &'static str;
 
     /// Rounds to this dtype.
@@ -50,9 +50,9 @@ macro_rules! elements {
 }
 
 elements! {
-    f32: CUDA_R_32F, "-DNUMBER_F32", |value| value, value;
-    f16: CUDA_R_16F, "-DNUMBER_F16", |value| Self::from_f32(value), value.to_f32();
-    bf16: CUDA_R_16BF, "-DNUMBER_BF16", |value| Self::from_f32(value), value.to_f32();
+    f32: CUDA_R_32F, "-DDTYPE_F32", |value| value, value;
+    f16: CUDA_R_16F, "-DDTYPE_F16", |value| Self::from_f32(value), value.to_f32();
+    bf16: CUDA_R_16BF, "-DDTYPE_BF16", |value| Self::from_f32(value), value.to_f32();
 }
 
 /// cuBLAS on one stream.
@@ -61,7 +61,7 @@ pub struct Blas {
     handle: sys::cublasHandle_t,
     stream: Arc<Stream>,
     _workspace: Buffer<u8>,
-    /// Products computed before, by dtype and sizes.
+    /// The products so far, by dtype and sizes.
     seen: RefCell<Vec<(u32, Batch)>>,
 }
 
@@ -77,39 +77,40 @@ impl Blas {
         let stream = Arc::clone(device.stream());
         let workspace = device.allocate::<u8>(WORKSPACE_BYTES)?;
         let mut handle = ptr::null_mut();
-        // SAFETY: the library is there, and the place is valid.
+        // SAFETY: the library is loaded, and the pointer is valid.
         check("starting cuBLAS", unsafe { sys::cublasCreate_v2(&mut handle) })?;
         let blas = Self { handle, stream, _workspace: workspace, seen: RefCell::default() };
         blas.set_up()?;
         if blas.is_tf32_allowed()? {
-            return Err(CudaError::refused("starting cuBLAS", 0, "it would compute products of f32 in TF32"));
+            return Err(CudaError::refused("starting cuBLAS", 0, "f32 products would use TF32"));
         }
         Ok(blas)
     }
 
     fn set_up(&self) -> Done {
         let workspace = self._workspace.pointer() as *mut c_void;
-        // SAFETY: the handle lives, the stream is of the same context, and the workspace lives as long as the handle.
+        // SAFETY: the handle is valid, the stream has the same context, and the workspace lives as long as the handle.
         unsafe {
             // Setting the stream resets the workspace, so the workspace is set second.
-            check("setting cuBLAS's stream", sys::cublasSetStream_v2(self.handle, self.stream.raw().cast()))?;
-            check("setting cuBLAS's workspace", sys::cublasSetWorkspace_v2(self.handle, workspace, WORKSPACE_BYTES))?;
+            check("setting the stream of cuBLAS", sys::cublasSetStream_v2(self.handle, self.stream.raw().cast()))?;
             check(
-                "setting cuBLAS's arithmetic",
-                sys::cublasSetMathMode(self.handle, sys::cublasMath_t::CUBLAS_DEFAULT_MATH),
-            )
+                "setting the workspace of cuBLAS",
+                sys::cublasSetWorkspace_v2(self.handle, workspace, WORKSPACE_BYTES),
+            )?;
+            let mode = sys::cublasMath_t::CUBLAS_DEFAULT_MATH;
+            check("setting the math mode of cuBLAS", sys::cublasSetMathMode(self.handle, mode))
         }
     }
 
-    /// Whether f32 products may be rounded to TF32. They may not: this is for demonstrating it.
+    /// Whether f32 products may use TF32: always false.
     pub fn is_tf32_allowed(&self) -> Result<bool, CudaError> {
         let mut mode = sys::cublasMath_t::CUBLAS_TF32_TENSOR_OP_MATH;
-        // SAFETY: the handle lives, and the place is valid.
-        check("asking cuBLAS's arithmetic", unsafe { sys::cublasGetMathMode(self.handle, &mut mode) })?;
+        // SAFETY: the handle and the pointer are valid.
+        check("querying the math mode of cuBLAS", unsafe { sys::cublasGetMathMode(self.handle, &mut mode) })?;
         Ok(mode != sys::cublasMath_t::CUBLAS_DEFAULT_MATH)
     }
 
-    /// Puts the product `c = a b` on the stream, accumulated in f32, without waiting for it.
+    /// `c = a b`, accumulated in f32. Does not wait.
     pub fn multiply<T: Element>(&self, [a, b]: [&Buffer<T>; 2], c: &mut Buffer<T>, sizes: Sizes) -> Done {
         self.multiply_slices([a.all(), b.all()], c.all_mut(), sizes)
     }
@@ -119,27 +120,27 @@ impl Blas {
         self.multiply_batch(factors, c, &Batch::one(sizes, false))
     }
 
-    /// Puts the product `c += a b` on the stream, adding to `c`.
+    /// `c += a b`.
     pub fn multiply_add<T: Element>(&self, factors: [Slice<'_, T>; 2], c: SliceMut<'_, T>, sizes: Sizes) -> Done {
         self.multiply_batch(factors, c, &Batch::one(sizes, true))
     }
 
-    /// Puts several products of the same sizes on the stream, in one call.
+    /// Several products of the same sizes in one call.
     pub fn multiply_batch<T: Element>(&self, [a, b]: [Slice<'_, T>; 2], c: SliceMut<'_, T>, batch: &Batch) -> Done {
         if !batch.is_for_cublas() || !batch.fits(a.length(), b.length(), c.length()) {
-            return Err(CudaError::refused("multiplying", 0, "the buffers do not fit the sizes"));
+            return Err(CudaError::refused("multiplying", 0, "the buffers do not match the sizes"));
         }
         self.stream.context.bind()?;
-        self.stream.stamp_border()?;
+        self.stream.stamp_boundary()?;
         // cuBLAS loads a kernel on first use, which takes much longer than a launch.
         let _stage =
             self.is_first(T::TYPE, batch).then(|| stage!("first_product", m = batch.m, n = batch.n, k = batch.k));
         let (a, b, c) = (a.pointer() as *const c_void, b.pointer() as *const c_void, c.pointer() as *mut c_void);
-        // SAFETY: the handle lives, and the slices hold what the call reads and writes.
-        check("multiplying", unsafe { self.multiply_places(T::TYPE, [a, b], c, batch) })
+        // SAFETY: the handle is valid, and the slices contain what the call accesses.
+        check("multiplying", unsafe { self.gemm(T::TYPE, [a, b], c, batch) })
     }
 
-    /// Whether such a product is computed for the first time, recorded or not.
+    /// Whether this is the first product of its kind.
     fn is_first(&self, of: sys::cudaDataType, batch: &Batch) -> bool {
         let mut seen = self.seen.borrow_mut();
         let product = (of as u32, *batch);
@@ -151,7 +152,7 @@ impl Blas {
     }
 
     /// cuBLAS is column-major: a row-major matrix is the transpose of what it sees, so `cᵀ = bᵀ aᵀ` is requested.
-    unsafe fn multiply_places(
+    unsafe fn gemm(
         &self,
         of: sys::cudaDataType,
         [a, b]: [*const c_void; 2],
@@ -192,7 +193,7 @@ impl Blas {
             };
         }
         let [of_a, of_b, of_c] = [batch.a, batch.b, batch.c].map(|of| of.stride as i64);
-        // SAFETY: the caller answers for the places.
+        // SAFETY: the caller vouches for the pointers.
         unsafe {
             match count {
                 1 => gemm!(cublasGemmEx),
@@ -226,7 +227,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn out_of_memory_in_cublas_is_a_lack_of_memory() {
+    fn out_of_memory_in_cublas_is_reported_as_such() {
         assert!(check("multiplying", cublasStatus_t::CUBLAS_STATUS_ALLOC_FAILED).unwrap_err().is_out_of_memory());
     }
 }

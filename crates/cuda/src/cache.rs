@@ -15,7 +15,7 @@ const MAGIC: &[u8] = b"laptime kernel 1\n";
 /// Everything that a compiled kernel depends on.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Key {
-    /// The source.
+    /// The source text.
     pub source: String,
     /// The compiler's options, in order.
     pub options: Vec<String>,
@@ -34,7 +34,7 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// The user's cache: `$LAPTIME_CACHE`, or `laptime` in the system's cache folder.
+    /// The cache of the user: `$LAPTIME_CACHE`, or `laptime` in the system's cache folder.
     pub fn of_user() -> Self {
         let path = |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         Self { folder: folder(path("LAPTIME_CACHE"), path("XDG_CACHE_HOME"), path("HOME")) }
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_kept_is_found() {
+    fn stored_kernels_are_found() {
         let folder = tempfile::tempdir().unwrap();
         let cache = Cache::at(folder.path().join("deep"));
         assert_eq!(cache.find(&key()), None);
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn every_part_of_the_key_counts() {
+    fn every_part_of_the_key_matters() {
         let folder = tempfile::tempdir().unwrap();
         let cache = Cache::at(folder.path());
         cache.keep(&key(), b"cubin").unwrap();
@@ -169,13 +169,13 @@ mod tests {
     }
 
     #[test]
-    fn a_cache_that_keeps_nothing_finds_nothing() {
+    fn a_cache_without_a_folder_finds_nothing() {
         Cache::none().keep(&key(), b"cubin").unwrap();
         assert_eq!(Cache::none().find(&key()), None);
     }
 
     #[test]
-    fn the_users_choice_of_folder_comes_first() {
+    fn laptime_cache_overrides_the_cache_folder() {
         let path = |text: &str| Some(PathBuf::from(text));
         assert_eq!(folder(path("/mine"), path("/xdg"), path("/me")), path("/mine/kernels"));
         assert_eq!(folder(None, path("/xdg"), path("/me")), path("/xdg/laptime/kernels"));
@@ -185,7 +185,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_damaged_file_is_not_there(cut in 0_usize..80, flip in any::<prop::sample::Index>()) {
+        fn a_damaged_file_counts_as_missing(cut in 0_usize..80, flip in any::<prop::sample::Index>()) {
             let (key, compiled) = (key().bytes(), b"a compiled kernel".to_vec());
             let whole = pack(&key, &compiled);
             prop_assert_eq!(unpack(&whole, &key), Some(compiled));

@@ -12,7 +12,7 @@ use laptime_probe::{DeviceAnchor, DeviceClock, DeviceMoment, Resolved, Stamp, Ti
 
 use crate::{error::CudaError, events::StreamEvents, stream::Stream};
 
-/// The error of the time between two events: CUDA promises about half a microsecond.
+/// The error of the time between two events: CUDA specifies about half a microsecond.
 pub const EVENT_RESOLUTION_NANOS: u64 = 500;
 
 /// The number of attempts for an anchor; the one with the shortest time between the host's two readings is kept.
@@ -44,15 +44,15 @@ pub struct HostTime {
 }
 
 pub trait Events: Send + Sync {
-    type Event: Copy + Send;
+    /// Destroyed when it is dropped.
+    type Event: Clone + Send;
 
-    /// Puts an event on the stream, reusing an old one if possible. None if the stream accepts none.
+    /// Records an event on the stream, reusing an old one if possible. None if the stream accepts none.
     fn record(&self, reused: Option<Self::Event>) -> Option<Self::Event>;
-    fn reached(&self, event: Self::Event) -> Reached;
-    fn nanos_between(&self, from: Self::Event, to: Self::Event) -> Option<i64>;
+    fn reached(&self, event: &Self::Event) -> Reached;
+    fn nanos_between(&self, from: &Self::Event, to: &Self::Event) -> Option<i64>;
     fn is_idle(&self) -> bool;
     fn host_time(&self) -> HostTime;
-    fn destroy(&self, event: Self::Event);
 }
 
 /// The clock of one CUDA stream.
@@ -64,7 +64,7 @@ impl EventClock {
         stream.synchronise()?;
         let clock = Self::over(StreamEvents::new(stream));
         if !clock.first_anchor() {
-            return Err(CudaError::refused("taking the clock's first anchor", 0, "the stream accepts no events"));
+            return Err(CudaError::refused("taking the first anchor", 0, "the stream accepts no events"));
         }
         Ok(clock)
     }
@@ -89,7 +89,7 @@ struct State<Event> {
     farthest: u64,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Mark<Event> {
     event: Event,
     /// The number of anchors so far, which is the number of the next one.
@@ -99,10 +99,10 @@ struct Mark<Event> {
 /// The anchor before a mark, and the one after it.
 type Around<Event> = [Option<Anchored<Event>>; 2];
 
-/// An event that was reached, its anchor, and the time that the host saw pass.
+/// A reached event, its anchor, and the time between the host's readings.
 type Observed<Event> = (Event, DeviceAnchor, u64);
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Anchored<Event> {
     event: Event,
     anchor: DeviceAnchor,
@@ -127,9 +127,9 @@ impl<E: Events> Clock<E> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn moment(&self, event: E::Event, anchors: Around<E::Event>) -> Option<DeviceMoment> {
+    fn moment(&self, event: &E::Event, anchors: Around<E::Event>) -> Option<DeviceMoment> {
         let moments = anchors.into_iter().flatten().filter_map(|from| {
-            let nanos = self.events.nanos_between(from.event, event)?;
+            let nanos = self.events.nanos_between(&from.event, event)?;
             Some(DeviceMoment { anchor: from.anchor, nanos })
         });
         moments.min_by_key(|moment| moment.nanos.unsigned_abs())
@@ -137,8 +137,8 @@ impl<E: Events> Clock<E> {
 
     /// Takes the first anchor of a synchronised stream; false if the stream is unusable.
     ///
-    /// Without an anchor no mark has a time, so this waits for one. The host may be slow to look for a while,
-    /// because other programs run; such an anchor is only used if no better one was found in many tries.
+    /// Without an anchor no mark has a time, so this waits for one. If the host is slow because other programs run, a poor
+    /// anchor is only used if many tries find no better one.
     fn first_anchor(&self) -> bool {
         for _ in 0..FIRST_TRIES {
             self.anchor();
@@ -164,7 +164,7 @@ impl<E: Events> Clock<E> {
         let before = self.events.host_time();
         let event = self.events.record(reused)?;
         loop {
-            let reached = self.events.reached(event);
+            let reached = self.events.reached(&event);
             let after = self.events.host_time();
             let window = after.nanos.saturating_sub(before.nanos);
             match reached {
@@ -172,10 +172,7 @@ impl<E: Events> Clock<E> {
                     return Some((event, DeviceAnchor { before: before.ticks, after: after.ticks }, window));
                 }
                 Reached::NotYet if window < longest => std::hint::spin_loop(),
-                _ => {
-                    self.events.destroy(event);
-                    return None;
-                }
+                _ => return None,
             }
         }
     }
@@ -195,9 +192,9 @@ impl<E: Events> DeviceClock for Clock<E> {
         // The driver is called without the lock: marking must not wait for it. The data of a mark stays while it is in
         // the list.
         let Some((mark, anchors)) = self.state().find(stamp) else { return Resolved::Never };
-        let resolved = match self.events.reached(mark.event) {
+        let resolved = match self.events.reached(&mark.event) {
             Reached::NotYet => return Resolved::Pending,
-            Reached::Yes => self.moment(mark.event, anchors),
+            Reached::Yes => self.moment(&mark.event, anchors),
             Reached::Never => None,
         };
         self.state().finish(stamp, resolved);
@@ -229,15 +226,16 @@ impl<E: Events> DeviceClock for Clock<E> {
     }
 }
 
-impl<Event: Copy> State<Event> {
+impl<Event: Clone> State<Event> {
     fn find(&self, stamp: Stamp) -> Option<(Mark<Event>, Around<Event>)> {
         let at = stamp.0.checked_sub(self.first_mark)?;
-        let mark = (*self.marks.get(usize::try_from(at).ok()?)?)?;
+        let mark = self.marks.get(usize::try_from(at).ok()?)?.clone()?;
         let anchor = |number: Option<u64>| {
             let at = number?.checked_sub(self.first_anchor)?;
-            self.anchors.get(usize::try_from(at).ok()?).copied()
+            self.anchors.get(usize::try_from(at).ok()?).cloned()
         };
-        Some((mark, [anchor(mark.anchors_before.checked_sub(1)), anchor(Some(mark.anchors_before))]))
+        let around = [anchor(mark.anchors_before.checked_sub(1)), anchor(Some(mark.anchors_before))];
+        Some((mark, around))
     }
 
     fn finish(&mut self, stamp: Stamp, resolved: Option<DeviceMoment>) {
@@ -264,17 +262,6 @@ impl<Event: Copy> State<Event> {
             self.first_anchor += 1;
         }
         dropped
-    }
-}
-
-impl<E: Events> Drop for Clock<E> {
-    fn drop(&mut self) {
-        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let marks = state.marks.drain(..).flatten().map(|mark| mark.event);
-        let anchors = state.anchors.drain(..).map(|anchored| anchored.event);
-        for event in marks.chain(anchors).chain(state.free.drain(..)) {
-            self.events.destroy(event);
-        }
     }
 }
 

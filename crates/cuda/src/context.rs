@@ -10,8 +10,7 @@ use crate::error::{CudaError, Done};
 /// Calls a driver function and converts its status to a result.
 macro_rules! driver {
     ($doing:expr, $function:ident($($argument:expr),* $(,)?)) => {
-        // SAFETY: the call sites state why their arguments are valid; the library was found before any context was
-        // created.
+        // SAFETY: arguments are valid at the call sites; the library was loaded before any context was created.
         $crate::error::check($doing, unsafe { cudarc::driver::sys::$function($($argument),*) })
     };
 }
@@ -41,7 +40,7 @@ impl Context {
     /// Retains the primary context of a device, and keeps freed memory in its pool.
     pub(crate) fn retain(device: sys::CUdevice) -> Result<Self, CudaError> {
         let mut raw = ptr::null_mut();
-        driver!("making a context", cuDevicePrimaryCtxRetain(&mut raw, device))?;
+        driver!("creating a context", cuDevicePrimaryCtxRetain(&mut raw, device))?;
         let mut context = Self { device, raw, pool: ptr::null_mut() };
         context.bind()?;
         driver!("finding the memory pool", cuDeviceGetDefaultMemPool(&mut context.pool, device))?;
@@ -65,17 +64,17 @@ impl Context {
     /// Makes this the context of the calling thread, if it is not already.
     pub(crate) fn bind(&self) -> Done {
         let mut current = ptr::null_mut();
-        driver!("asking for the thread's context", cuCtxGetCurrent(&mut current))?;
+        driver!("querying the context of the thread", cuCtxGetCurrent(&mut current))?;
         if current == self.raw {
             return Ok(());
         }
-        driver!("setting the thread's context", cuCtxSetCurrent(self.raw))
+        driver!("setting the context of the thread", cuCtxSetCurrent(self.raw))
     }
 }
 
 impl Drop for Context {
     fn drop(&mut self) {
-        // A lost context cannot be released, and the process is about to exit.
+        // Fails for a lost context, but then the process is about to exit.
         let _ = driver!("releasing the context", cuDevicePrimaryCtxRelease_v2(self.device));
     }
 }

@@ -20,7 +20,7 @@ use laptime_probe::{DeviceAnchor, DeviceMoment};
 use crate::error::{CudaError, Done};
 use crate::library::{self, CUPTI};
 
-/// One thing that CUPTI saw.
+/// A record of CUPTI.
 pub type Record = cupti::Record<Arc<str>>;
 /// A kernel, a copy or a fill.
 pub type Work = cupti::Work<Arc<str>>;
@@ -82,11 +82,11 @@ pub struct CuptiAnchor {
 }
 
 impl CuptiAnchor {
-    /// Reads both clocks several times, and keeps the closest pair.
+    /// Reads both clocks several times, and keeps the pair with the shortest time between the host's readings.
     fn take(functions: &Functions) -> Result<Self, CudaError> {
         let read = || -> Result<Self, CudaError> {
             let before = laptime_probe::now();
-            let nanos = functions.timestamp().map_err(refused("asking CUPTI's clock"))?;
+            let nanos = functions.timestamp().map_err(refused("reading the clock of CUPTI"))?;
             Ok(Self { host: DeviceAnchor { before, after: laptime_probe::now() }, nanos })
         };
         let mut best = read()?;
@@ -111,7 +111,7 @@ impl CuptiAnchor {
 
 /// The version of the installed CUPTI: 130001 is 13.0.
 pub fn version() -> Result<u32, CudaError> {
-    functions()?.version().map_err(refused("asking CUPTI's version"))
+    functions()?.version().map_err(refused("querying the version of CUPTI"))
 }
 
 /// The name of a called function: `cuLaunchKernel`.
@@ -136,15 +136,15 @@ fn refused(doing: &str) -> impl Fn(Refusal) -> CudaError {
     move |Refusal { code, name }| CudaError::refused(doing, code.into(), reason(code, &name))
 }
 
-/// The words for a status code.
+/// The description of a status code.
 fn reason(code: u32, name: &str) -> String {
     match code {
         MULTIPLE_SUBSCRIBERS => format!(
             "another profiler is in this process (Nsight, compute-sanitizer or torch.profiler), \
-             and CUPTI serves one at a time; run without it, or take `--timing events` ({name})"
+             and CUPTI supports one at a time; run without it, or use `--timing events` ({name})"
         ),
-        33 | 40 => format!("the virtual machine does not let CUPTI see the device ({name})"),
-        35 => format!("the driver keeps profiling to administrators ({name})"),
+        33 | 40 => format!("the virtual machine does not give CUPTI access to the device ({name})"),
+        35 => format!("the driver restricts profiling to administrators ({name})"),
         _ => name.to_owned(),
     }
 }
@@ -167,7 +167,7 @@ impl Session {
 
     /// Runs `work` as a stage with this number: calls of this thread are associated with the number.
     pub fn stage<T>(&self, number: u64, work: impl FnOnce() -> T) -> Result<T, CudaError> {
-        self.functions.push(number).map_err(refused("telling CUPTI of a stage"))?;
+        self.functions.push(number).map_err(refused("pushing a stage to CUPTI"))?;
         let popped = Popped(&self.functions);
         let done = work();
         drop(popped);
@@ -176,7 +176,7 @@ impl Session {
 
     /// Ends the recording. Synchronise first: unfinished work is not recorded.
     pub fn finish(self) -> Result<Recorded, CudaError> {
-        self.functions.flush(true).map_err(refused("reading CUPTI's records"))?;
+        self.functions.flush(true).map_err(refused("reading the records of CUPTI"))?;
         let anchors = vec![self.anchor, CuptiAnchor::take(&self.functions)?];
         let taken = recording().take();
         let (records, lost) = taken.map_or((Vec::new(), 0), |taken| (taken.records, taken.lost));
@@ -207,7 +207,7 @@ impl Drop for Session {
 fn begin(functions: Functions) -> Done {
     let mut on = recording();
     if on.is_some() {
-        return Err(CudaError::refused("starting CUPTI", 0, "a session is on in this process"));
+        return Err(CudaError::refused("starting CUPTI", 0, "another session is active in this process"));
     }
     *on = Some(Recording { functions, names: Names::default(), records: Vec::new(), lost: 0 });
     Ok(())
@@ -227,7 +227,7 @@ extern "C" fn buffer_requested(buffer: *mut *mut u8, size: *mut usize, most_reco
         let made = layout(BUFFER_BYTES).map_or(ptr::null_mut(), |layout| alloc::alloc_zeroed(layout));
         *buffer = made;
         *size = if made.is_null() { 0 } else { BUFFER_BYTES };
-        // Zero means as many as fit.
+        // Zero: as many as fit.
         *most_records = 0;
     }
 }
@@ -301,7 +301,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_time_of_cupti_is_reported_from_the_anchor() {
+    fn cupti_times_are_relative_to_the_anchor() {
         let host = DeviceAnchor { before: Ticks(10), after: Ticks(30) };
         let anchor = CuptiAnchor { host, nanos: 5_000 };
         assert_eq!(anchor.moment(4_000), DeviceMoment { anchor: host, nanos: -1_000 });
@@ -309,13 +309,13 @@ mod tests {
     }
 
     #[test]
-    fn another_profiler_in_the_process_is_said_plainly() {
+    fn another_profiler_in_the_process_is_named() {
         let words = reason(MULTIPLE_SUBSCRIBERS, "CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED");
         assert!(words.starts_with("another profiler is in this process"), "{words}");
     }
 
     #[test]
-    fn a_code_without_words_of_ours_keeps_its_name() {
+    fn an_unknown_code_keeps_its_name() {
         assert_eq!(reason(1, "CUPTI_ERROR_INVALID_PARAMETER"), "CUPTI_ERROR_INVALID_PARAMETER");
     }
 }

@@ -12,7 +12,7 @@ use crate::context::{Context, bound, driver};
 use crate::error::{CudaError, Done, Failure, Unavailable};
 use crate::{library, nvrtc::Compiling, stream::Stream};
 
-/// The CUDA version of the bindings, as the driver counts: 13000 is 13.0.
+/// The CUDA version of the bindings: 13000 is 13.0.
 pub const CUDA_NEEDED: u32 = 13_000;
 
 /// An open GPU: its context and a stream.
@@ -21,7 +21,7 @@ pub struct Device {
     facts: DeviceFacts,
     context: Arc<Context>,
     stream: Arc<Stream>,
-    /// Replays of stamped graphs, until a trace takes them.
+    /// Replays of stamped graphs that no trace has taken yet.
     replays: Arc<Mutex<GraphReplays>>,
     compiling: Arc<Mutex<Compiling>>,
 }
@@ -29,9 +29,9 @@ pub struct Device {
 /// The properties of a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceFacts {
-    /// Its number.
+    /// The index.
     pub index: u32,
-    /// Its name: `NVIDIA H200`.
+    /// The name: `NVIDIA H200`.
     pub name: String,
     /// The PCI address, which NVML uses too.
     pub bus: String,
@@ -56,7 +56,7 @@ impl DeviceFacts {
 
 fn driver_version() -> Result<u32, CudaError> {
     let mut version = 0;
-    driver!("asking the driver's version", cuDriverGetVersion(&mut version))?;
+    driver!("querying the driver version", cuDriverGetVersion(&mut version))?;
     Ok(version.unsigned_abs())
 }
 
@@ -67,7 +67,7 @@ pub fn device_count() -> Result<u32, Unavailable> {
         driver!("counting devices", cuDeviceGetCount(&mut count))?;
         Ok(count.unsigned_abs())
     };
-    count_devices(library::has_driver(), driver_version, || driver!("starting the driver", cuInit(0)), count)
+    count_devices(library::has_driver(), driver_version, || driver!("initialising the driver", cuInit(0)), count)
 }
 
 fn count_devices(
@@ -104,7 +104,7 @@ fn broken(error: CudaError) -> Unavailable {
         CudaError::Refused(failure) | CudaError::Sticky(failure) => Unavailable::Broken(failure),
         other => {
             let reason = other.to_string();
-            Unavailable::Broken(Failure { doing: "starting the driver".to_owned(), code: 0, reason })
+            Unavailable::Broken(Failure { doing: "initialising the driver".to_owned(), code: 0, reason })
         }
     }
 }
@@ -114,7 +114,7 @@ fn check_index(index: u32, count: u32) -> Result<(), Unavailable> {
 }
 
 impl Device {
-    /// Opens the device with this number.
+    /// Opens the device with this index.
     pub fn open(index: u32) -> Result<Self, CudaError> {
         let _stage = stage!("context", gpu = index);
         check_index(index, device_count()?)?;
@@ -126,7 +126,7 @@ impl Device {
         Ok(Self { facts, context, stream, replays: Arc::default(), compiling: Arc::default() })
     }
 
-    /// What the device says of itself.
+    /// The properties of the device.
     pub fn facts(&self) -> &DeviceFacts {
         &self.facts
     }
@@ -136,7 +136,7 @@ impl Device {
         self.facts.capability.0 >= 9
     }
 
-    /// Its stream.
+    /// The compute stream.
     pub fn stream(&self) -> &Arc<Stream> {
         &self.stream
     }
@@ -146,7 +146,7 @@ impl Device {
         Stream::new(Arc::clone(&self.context))
     }
 
-    /// The same device with another stream, which does not wait for the existing one.
+    /// The same device with another compute stream.
     pub fn with_new_stream(&self) -> Result<Self, CudaError> {
         let (facts, context) = (self.facts.clone(), Arc::clone(&self.context));
         let (replays, compiling) = (Arc::clone(&self.replays), Arc::clone(&self.compiling));
@@ -183,11 +183,11 @@ fn facts(index: u32, device: sys::CUdevice) -> Result<DeviceFacts, CudaError> {
     use sys::CUdevice_attribute as Attribute;
     let attribute = |wanted| attribute(device, wanted);
     let mut memory_bytes = 0;
-    driver!("asking for the memory's size", cuDeviceTotalMem_v2(&mut memory_bytes, device))?;
+    driver!("querying the memory size", cuDeviceTotalMem_v2(&mut memory_bytes, device))?;
     Ok(DeviceFacts {
         index,
-        name: text(|at, size| driver!("asking for the name", cuDeviceGetName(at, size, device)))?,
-        bus: text(|at, size| driver!("asking for the bus", cuDeviceGetPCIBusId(at, size, device)))?,
+        name: text(|at, size| driver!("querying the name", cuDeviceGetName(at, size, device)))?,
+        bus: text(|at, size| driver!("querying the PCI address", cuDeviceGetPCIBusId(at, size, device)))?,
         capability: (
             attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
             attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
@@ -201,7 +201,7 @@ fn facts(index: u32, device: sys::CUdevice) -> Result<DeviceFacts, CudaError> {
 
 fn attribute(device: sys::CUdevice, wanted: sys::CUdevice_attribute) -> Result<u32, CudaError> {
     let mut value = 0;
-    driver!("asking for an attribute of the device", cuDeviceGetAttribute(&mut value, wanted, device))?;
+    driver!("querying a device attribute", cuDeviceGetAttribute(&mut value, wanted, device))?;
     Ok(value.unsigned_abs())
 }
 
@@ -226,7 +226,7 @@ mod tests {
         count: u32,
     }
 
-    const SOUND: Answers = Answers { there: true, version: 13_000, start: 0, count: 2 };
+    const WORKING: Answers = Answers { there: true, version: 13_000, start: 0, count: 2 };
 
     fn count(Answers { there, version, start, count }: Answers) -> Result<u32, Unavailable> {
         let start = || if start == 0 { Ok(()) } else { Err(classify("starting", start, "CODE")) };
@@ -234,39 +234,39 @@ mod tests {
     }
 
     #[test]
-    fn a_sound_driver_counts_its_devices() {
-        assert_eq!(count(SOUND), Ok(2));
+    fn a_working_driver_counts_its_devices() {
+        assert_eq!(count(WORKING), Ok(2));
     }
 
     #[test]
-    fn a_machine_without_a_driver_says_so() {
-        assert_eq!(count(Answers { there: false, ..SOUND }), Err(Unavailable::NoDriver));
+    fn a_missing_driver_is_reported() {
+        assert_eq!(count(Answers { there: false, ..WORKING }), Err(Unavailable::NoDriver));
     }
 
     #[test]
     fn an_old_driver_is_reported_before_it_is_started() {
-        let old = Answers { version: 12_040, start: 999, ..SOUND };
+        let old = Answers { version: 12_040, start: 999, ..WORKING };
         assert_eq!(count(old), Err(Unavailable::DriverTooOld { found: 12_040, needed: 13_000 }));
     }
 
     #[test]
-    fn a_driver_without_a_device_is_reported_from_one_that_fails() {
-        for none in [Answers { start: 100, ..SOUND }, Answers { count: 0, ..SOUND }] {
+    fn a_driver_without_a_device_is_not_a_broken_driver() {
+        for none in [Answers { start: 100, ..WORKING }, Answers { count: 0, ..WORKING }] {
             assert!(matches!(count(none), Err(Unavailable::NoGpu { .. })));
         }
-        assert!(matches!(count(Answers { start: 803, ..SOUND }), Err(Unavailable::Broken(_))));
-        assert!(matches!(count(Answers { start: 999, ..SOUND }), Err(Unavailable::Broken(_))));
-        assert_eq!(count(Answers { start: 34, ..SOUND }), Err(Unavailable::StubDriver));
+        assert!(matches!(count(Answers { start: 803, ..WORKING }), Err(Unavailable::Broken(_))));
+        assert!(matches!(count(Answers { start: 999, ..WORKING }), Err(Unavailable::Broken(_))));
+        assert_eq!(count(Answers { start: 34, ..WORKING }), Err(Unavailable::StubDriver));
     }
 
     #[test]
-    fn a_number_beyond_the_last_device_is_refused() {
+    fn an_index_beyond_the_last_device_is_refused() {
         assert_eq!(check_index(1, 2), Ok(()));
         assert_eq!(check_index(2, 2), Err(Unavailable::NoSuchDevice { index: 2, count: 2 }));
     }
 
     #[test]
-    fn the_architecture_is_named_as_compilers_do() {
+    fn the_architecture_is_named_for_compilers() {
         let facts = DeviceFacts {
             index: 0,
             name: "NVIDIA H200".to_owned(),

@@ -47,7 +47,7 @@ pub struct Failure {
     pub doing: String,
     /// The library's error code.
     pub code: i64,
-    /// The library's name for the error, or our description.
+    /// The library's name of the error, or a description.
     pub reason: String,
 }
 
@@ -134,7 +134,7 @@ pub(crate) fn check(doing: &str, result: CUresult) -> Done {
     if result == CUresult::CUDA_SUCCESS {
         return Ok(());
     }
-    // The names of the enumeration are the driver's, so no further call is needed.
+    // The enumeration has the driver's names, so no further call is needed.
     Err(classify(doing, result as u32, &format!("{result:?}")))
 }
 
@@ -203,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_illegal_address_ends_the_context() {
+    fn an_illegal_address_destroys_the_context() {
         let error = classify("synchronising", 700, "CUDA_ERROR_ILLEGAL_ADDRESS");
         assert!(error.is_sticky());
         assert_eq!(
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn out_of_memory_is_no_failure_of_the_context() {
+    fn out_of_memory_does_not_destroy_the_context() {
         let error = classify("allocating", 2, "CUDA_ERROR_OUT_OF_MEMORY");
         assert!(error.is_out_of_memory() && !error.is_sticky());
         assert_eq!(error.to_string(), "out of memory on the device");
@@ -247,13 +247,13 @@ mod tests {
     }
 
     #[test]
-    fn hidden_devices_are_hinted_at() {
+    fn a_hint_mentions_hidden_devices() {
         let why = Unavailable::NoGpu { visible: Some(String::new()) };
         assert_eq!(why.hint(), "`CUDA_VISIBLE_DEVICES` is ``; unset it to use all devices");
     }
 
     #[test]
-    fn a_missing_device_offers_those_that_are_there() {
+    fn a_missing_device_lists_the_available_ones() {
         let why = Unavailable::NoSuchDevice { index: 3, count: 2 };
         assert_eq!(why.to_string(), "there is no GPU 3: found 2, numbered from 0");
         assert_eq!(why.hint(), "use one of `cuda:0` to `cuda:1`");

@@ -3,18 +3,8 @@
 
 use std::{sync::Arc, time::Instant};
 
-use cudarc::driver::sys;
-
 use crate::clock::{Events, HostTime, Reached};
-use crate::context::{bound, driver};
-use crate::moment::{millis_between, new_event};
-use crate::stream::Stream;
-
-#[derive(Debug, Clone, Copy)]
-pub struct Event(sys::CUevent);
-
-// SAFETY: events may be recorded, asked and destroyed from any thread; the driver locks.
-unsafe impl Send for Event {}
+use crate::{context::driver, moment::Moment, stream::Stream};
 
 #[derive(Debug)]
 pub struct StreamEvents {
@@ -29,38 +19,28 @@ impl StreamEvents {
 }
 
 impl Events for StreamEvents {
-    type Event = Event;
+    type Event = Arc<Moment>;
 
-    fn record(&self, reused: Option<Event>) -> Option<Event> {
+    fn record(&self, reused: Option<Arc<Moment>>) -> Option<Arc<Moment>> {
         self.stream.context.bind().ok()?;
         // An event recorded during graph capture becomes part of the graph and has no time.
-        let event = if self.stream.is_capturing() {
-            None
-        } else {
-            reused.or_else(|| new_event(sys::CUevent_flags::CU_EVENT_DEFAULT).ok().map(Event))
-        };
-        let recorded =
-            event.filter(|event| driver!("recording an event", cuEventRecord(event.0, self.stream.raw())).is_ok());
-        if let (None, Some(unused)) = (recorded.as_ref(), event.or(reused)) {
-            self.destroy(unused);
+        if self.stream.is_capturing() {
+            return None;
         }
-        recorded
+        let event = reused.or_else(|| Moment::of(&self.stream.context).ok().map(Arc::new))?;
+        driver!("recording an event", cuEventRecord(event.raw, self.stream.raw())).ok().map(|()| event)
     }
 
-    fn reached(&self, event: Event) -> Reached {
-        if self.stream.context.bind().is_err() {
-            return Reached::Never;
-        }
-        // SAFETY: the event was made by `create` and not yet destroyed.
-        match unsafe { sys::cuEventQuery(event.0) } {
-            sys::CUresult::CUDA_SUCCESS => Reached::Yes,
-            sys::CUresult::CUDA_ERROR_NOT_READY => Reached::NotYet,
-            _ => Reached::Never,
+    fn reached(&self, event: &Arc<Moment>) -> Reached {
+        match event.is_reached() {
+            Ok(true) => Reached::Yes,
+            Ok(false) => Reached::NotYet,
+            Err(_) => Reached::Never,
         }
     }
 
-    fn nanos_between(&self, from: Event, to: Event) -> Option<i64> {
-        Some((millis_between(from.0, to.0).ok()? * 1e6).round() as i64)
+    fn nanos_between(&self, from: &Arc<Moment>, to: &Arc<Moment>) -> Option<i64> {
+        Some(to.nanos_since(from).ok()?.round() as i64)
     }
 
     fn is_idle(&self) -> bool {
@@ -69,9 +49,5 @@ impl Events for StreamEvents {
 
     fn host_time(&self) -> HostTime {
         HostTime { ticks: laptime_probe::now(), nanos: self.began.elapsed().as_nanos() as u64 }
-    }
-
-    fn destroy(&self, event: Event) {
-        let _ = bound!(self.stream.context, "destroying an event", cuEventDestroy_v2(event.0));
     }
 }

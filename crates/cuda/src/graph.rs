@@ -17,25 +17,25 @@ pub struct Graph {
     nodes: usize,
 }
 
-// SAFETY: a graph may be launched from any thread; the driver keeps two launches of it apart.
+// SAFETY: a graph may be launched from any thread; the driver serialises its launches.
 unsafe impl Send for Graph {}
 
 impl Graph {
-    /// Captures the work that `step` puts on the stream; it does not run now.
+    /// Captures the work of `step` on the stream, without running it.
     ///
-    /// Run the step once before: lazy module loading and first allocations cannot be captured. Only this thread is
-    /// restricted from calls that a capture forbids.
+    /// Run the step once before: lazy module loading and first allocations cannot be captured. Calls that a capture forbids are
+    /// only forbidden on this thread.
     pub fn capture(stream: &Stream, step: impl FnOnce() -> Done) -> Result<Self, CudaError> {
         stream.context.bind()?;
         let capture = Capture::begin(stream)?;
         let done = step();
         let captured = capture.end();
-        // The step's error is more specific than that of the failed capture.
+        // The step's error is more specific than that of the capture.
         done?;
         captured?.instantiate(&stream.context)
     }
 
-    /// Puts a replay on a stream without waiting for it.
+    /// Launches a replay. Does not wait.
     ///
     /// # Safety
     ///
@@ -72,7 +72,7 @@ impl<'a> Capture<'a> {
     }
 
     fn end(mut self) -> Result<Captured, CudaError> {
-        self.finish().unwrap_or_else(|| Err(CudaError::refused("ending a capture", 0, "it had ended")))
+        self.finish().unwrap_or_else(|| Err(CudaError::refused("ending a capture", 0, "it has already ended")))
     }
 
     fn finish(&mut self) -> Option<Result<Captured, CudaError>> {
@@ -96,7 +96,7 @@ impl Captured {
         let mut nodes = 0;
         driver!("counting a graph's nodes", cuGraphGetNodes(self.0, ptr::null_mut(), &mut nodes))?;
         let mut ready = ptr::null_mut();
-        driver!("preparing a graph", cuGraphInstantiateWithFlags(&mut ready, self.0, 0))?;
+        driver!("instantiating a graph", cuGraphInstantiateWithFlags(&mut ready, self.0, 0))?;
         Ok(Graph { context: Arc::clone(context), ready, nodes })
     }
 }

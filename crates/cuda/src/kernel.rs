@@ -4,18 +4,18 @@
 use std::ffi::{CString, c_void};
 use std::{ptr, sync::Arc};
 
-use cudarc::driver::sys;
+use cudarc::driver::sys::{self, CUfunction_attribute as Attribute};
 use laptime_probe::stage;
 
 use crate::context::{Context, bound, driver};
 use crate::error::{CudaError, Done};
-use crate::{device::Device, launch::groups, stream::Stream};
+use crate::{device::Device, launch::vectors, stream::Stream};
 
 mod maps;
 
 pub use self::maps::{MappedRows, TensorMap};
 
-/// Kernels that were compiled together, on a device.
+/// A compiled module, loaded on a device.
 #[derive(Debug)]
 pub struct Module {
     context: Arc<Context>,
@@ -39,15 +39,15 @@ unsafe impl Send for Kernel {}
 // SAFETY: as above.
 unsafe impl Sync for Kernel {}
 
-/// A kernel that goes by groups of 16 bytes, and the same for what cannot be divided so.
+/// A kernel that works on 16-byte vectors, and one for other widths and alignments.
 #[derive(Debug)]
 pub(crate) struct Pair {
-    pub by_16_bytes: Kernel,
+    pub vectorised: Kernel,
     pub any: Kernel,
 }
 
-/// Declares kernels of some sources for one dtype, `field: Type = method of the module(...)`, and how they are loaded;
-/// then what else is known of the device.
+/// Declares a set of kernels for one dtype, by source: `field: Type = method of the module(...)`. Further fields may be
+/// computed from the device.
 macro_rules! kernels {
     (
         $(#[$doc:meta])*
@@ -64,12 +64,12 @@ macro_rules! kernels {
         }
 
         impl<T: Element> $name<T> {
-            /// What [`Self::load`] loads.
+            /// The requests of [`Self::load`], to compile ahead.
             pub fn requests() -> impl Iterator<Item = nvrtc::Request> {
                 [$($source),*].into_iter().map(|source| nvrtc::Request::typed::<T>(source, &[]))
             }
 
-            /// Loads them all, from the cache where they are there.
+            /// Loads all kernels, from the cache if possible.
             pub fn load(device: &Device, cache: &Cache) -> Result<Self, CudaError> {
                 $(
                     let module = nvrtc::Request::typed::<T>($source, &[]).load(device, cache)?;
@@ -84,7 +84,7 @@ macro_rules! kernels {
 
 pub(crate) use kernels;
 
-/// The launch size of a kernel.
+/// The launch configuration of a kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
     pub grid: [u32; 3],
@@ -95,9 +95,17 @@ pub struct Shape {
 impl Shape {
     pub const ONE: Self = Self::line(1, 1);
 
-    /// Blocks of this number of threads for `count` elements.
+    pub const fn new(grid: [u32; 3], block: [u32; 3]) -> Self {
+        Self { grid, block, shared_bytes: 0 }
+    }
+
+    /// A one-dimensional grid.
     pub const fn line(blocks: u32, threads: u32) -> Self {
-        Self { grid: [blocks, 1, 1], block: [threads, 1, 1], shared_bytes: 0 }
+        Self::new([blocks, 1, 1], [threads, 1, 1])
+    }
+
+    pub const fn with_shared(self, shared_bytes: u32) -> Self {
+        Self { shared_bytes, ..self }
     }
 
     fn config(self, stream: sys::CUstream, attributes: &mut [sys::CUlaunchAttribute]) -> sys::CUlaunchConfig {
@@ -117,7 +125,7 @@ impl Shape {
     }
 }
 
-/// An argument of a kernel, as the bits that are passed.
+/// The bits of a kernel argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Argument(u64);
 
@@ -125,14 +133,12 @@ impl Argument {
     /// The address of an absent buffer.
     pub const NULL: Self = Self(0);
 
-    /// The address for the driver. It reads the size of the kernel's parameter; little-endian order puts those bytes
-    /// first.
-    fn place(&self) -> *mut c_void {
+    /// The address for the driver, which reads as many bytes as the parameter has. In little-endian order those come first.
+    fn address(&self) -> *mut c_void {
         (&raw const self.0).cast_mut().cast()
     }
 }
 
-/// Values that are passed as these bits.
 macro_rules! arguments {
     ($($type:ty: |$value:ident| $bits:expr;)*) => {
         $(impl From<$type> for Argument {
@@ -151,7 +157,7 @@ arguments! {
 }
 
 impl Module {
-    /// Loads a compiled module (a cubin, or PTX with a zero at its end) on a device.
+    /// Loads a compiled module: a cubin, or null-terminated PTX.
     pub fn load(device: &Device, image: &[u8]) -> Result<Arc<Self>, CudaError> {
         let context = Arc::clone(device.context());
         let _stage = stage!("load", bytes = image.len());
@@ -160,12 +166,12 @@ impl Module {
         Ok(Arc::new(Self { context, raw }))
     }
 
-    /// Finds a kernel by its name.
+    /// Gets a kernel by name.
     pub fn kernel(self: &Arc<Self>, name: &str) -> Result<Kernel, CudaError> {
         self.context.bind()?;
         let _stage = stage!("load_kernel", kernel = name);
         let doing = format!("finding kernel `{name}`");
-        let text = CString::new(name).map_err(|_| CudaError::refused(&doing, 0, "the name holds a zero"))?;
+        let text = CString::new(name).map_err(|_| CudaError::refused(&doing, 0, "the name contains a NUL"))?;
         let mut raw = ptr::null_mut();
         driver!(&doing, cuModuleGetFunction(&mut raw, self.raw, text.as_ptr()))?;
         // Otherwise the first launch loads it, which would be timed and cannot be captured.
@@ -173,18 +179,17 @@ impl Module {
         Ok(Kernel { module: Arc::clone(self), raw, name: name.to_owned() })
     }
 
-    /// Finds a kernel that may use this amount of shared memory.
+    /// Gets a kernel that may use this amount of shared memory.
     pub(crate) fn kernel_with(self: &Arc<Self>, name: &str, shared_bytes: u32) -> Result<Kernel, CudaError> {
         let kernel = self.kernel(name)?;
         kernel.allow_shared_bytes(shared_bytes).map(|()| kernel)
     }
 
-    /// Finds several kernels.
     pub(crate) fn kernels<const N: usize>(self: &Arc<Self>, names: [&str; N]) -> Result<[Kernel; N], CudaError> {
         all(names, |name| self.kernel(name))
     }
 
-    /// Finds several kernels, each of which may use an amount of shared memory.
+    /// Gets several kernels, each with an amount of shared memory.
     pub(crate) fn kernels_with<const N: usize>(
         self: &Arc<Self>,
         kernels: [(&str, u32); N],
@@ -192,18 +197,17 @@ impl Module {
         all(kernels, |(name, shared_bytes)| self.kernel_with(name, shared_bytes))
     }
 
-    /// Finds several kernels of a decode step.
     pub(crate) fn step_kernels<const N: usize>(self: &Arc<Self>, names: [&str; N]) -> Result<[Kernel; N], CudaError> {
         all(names, |name| self.step_kernel(name))
     }
 
-    /// Finds a kernel that moves rows by groups of 16 bytes, and the same for any rows, whose name ends in `_any`.
+    /// Gets a pair of kernels; the name of the second ends in `_any`.
     pub(crate) fn pair(self: &Arc<Self>, name: &str) -> Result<Pair, CudaError> {
-        Ok(Pair { by_16_bytes: self.kernel(name)?, any: self.kernel(&format!("{name}_any"))? })
+        Ok(Pair { vectorised: self.kernel(name)?, any: self.kernel(&format!("{name}_any"))? })
     }
 
-    /// Finds a kernel of a decode step. Its multiprocessors use the maximum shared memory: kernels with different
-    /// settings cannot run concurrently.
+    /// Gets a kernel of a decode step. It runs with the maximum shared memory: kernels with different settings cannot
+    /// overlap.
     pub(crate) fn step_kernel(self: &Arc<Self>, name: &str) -> Result<Kernel, CudaError> {
         let kernel = self.kernel(name)?;
         kernel.prefer_shared_memory().map(|()| kernel)
@@ -219,9 +223,9 @@ fn all<K, const N: usize>(
 }
 
 impl Pair {
-    /// Which of the two, and the groups or single numbers of a row that it goes by.
+    /// The kernel for rows of this width, and the number of its vectors or elements per row.
     pub fn chosen<T>(&self, width: u32, is_aligned: bool) -> (&Kernel, u32) {
-        if is_aligned { (&self.by_16_bytes, groups::<T>(width)) } else { (&self.any, width) }
+        if is_aligned { (&self.vectorised, vectors::<T>(width)) } else { (&self.any, width) }
     }
 }
 
@@ -232,16 +236,15 @@ impl Drop for Module {
 }
 
 impl Kernel {
-    /// Puts the kernel on a stream without waiting for it. Its parameters are tensor maps and then other arguments.
+    /// Launches the kernel asynchronously. Its parameters are tensor maps and then other arguments.
     ///
-    /// If `is_early`, it may begin as soon as every block of the previous kernel allows it
+    /// With `is_early`, it may start as soon as every block of the previous kernel allows it
     /// (`griddepcontrol.launch_dependents`) or is done. Not supported before compute capability 9.0.
     ///
     /// # Safety
     ///
-    /// The arguments are of the number and types that the kernel takes, and it stays within the buffers among them,
-    /// which live until it is done. A kernel that begins early waits (`griddepcontrol.wait`) before it touches what
-    /// earlier ones write or read.
+    /// The arguments match the kernel's parameters, and it stays within the buffers among them, which live until it is
+    /// done. A kernel that starts early waits (`griddepcontrol.wait`) before it accesses what earlier kernels access.
     pub unsafe fn launch(
         &self,
         stream: &Stream,
@@ -250,13 +253,13 @@ impl Kernel {
         is_early: bool,
     ) -> Done {
         self.module.context.bind()?;
-        let mut places: Vec<_> =
-            maps.iter().map(TensorMap::place).chain(arguments.iter().map(Argument::place)).collect();
+        let mut addresses: Vec<_> =
+            maps.iter().map(TensorMap::address).chain(arguments.iter().map(Argument::address)).collect();
         let ([gx, gy, gz], [bx, by, bz]) = (shape.grid, shape.block);
-        let (parameters, extra) = (places.as_mut_ptr(), ptr::null_mut());
-        let mut attributes = [may_begin_early()];
+        let (parameters, extra) = (addresses.as_mut_ptr(), ptr::null_mut());
+        let mut attributes = [early_start()];
         let config = shape.config(stream.raw(), &mut attributes);
-        // SAFETY: the caller answers for the arguments; the driver copies them and the attribute before it returns.
+        // SAFETY: the caller vouches for the arguments; the driver copies them and the attribute before it returns.
         let result = unsafe {
             match is_early {
                 true => sys::cuLaunchKernelEx(&config, self.raw, parameters, extra),
@@ -266,57 +269,44 @@ impl Kernel {
                 }
             }
         };
-        // The message is built only on failure: a launch is on the measured path.
+        // The message is only built on failure, because launches are measured.
         if result == sys::CUresult::CUDA_SUCCESS {
             return Ok(());
         }
         crate::error::check(&format!("launching `{}`", self.name), result)
     }
 
+    fn set(&self, attribute: Attribute, value: i32) -> Done {
+        let doing = format!("setting {attribute:?} of `{}`", self.name);
+        bound!(self.module.context, &doing, cuFuncSetAttribute(self.raw, attribute, value))
+    }
+
     /// Allows a block to use this amount of shared memory: the default limit is 48 KiB.
     pub fn allow_shared_bytes(&self, bytes: u32) -> Done {
-        let most = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-        bound!(
-            self.module.context,
-            &format!("allowing `{}` shared memory", self.name),
-            cuFuncSetAttribute(self.raw, most, bytes as i32)
-        )
+        self.set(Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, bytes as i32)
     }
 
     /// Allows clusters of more than 8 blocks, which not every GPU can run.
     pub fn allow_large_clusters(&self) -> Done {
-        let allowed = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED;
-        bound!(
-            self.module.context,
-            &format!("allowing `{}` large clusters", self.name),
-            cuFuncSetAttribute(self.raw, allowed, 1)
-        )
+        self.set(Attribute::CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1)
     }
 
-    /// The number of its clusters that the device can run at once, launched like this.
+    /// The number of clusters that the device can run at once in this configuration.
     pub fn clusters_at_once(&self, shape: Shape) -> Result<u32, CudaError> {
         let mut clusters = 0;
         let config = shape.config(ptr::null_mut(), &mut []);
-        bound!(
-            self.module.context,
-            "counting clusters",
-            cuOccupancyMaxActiveClusters(&mut clusters, self.raw, &config)
-        )?;
+        let context = &self.module.context;
+        bound!(context, "counting clusters", cuOccupancyMaxActiveClusters(&mut clusters, self.raw, &config))?;
         Ok(clusters.unsigned_abs())
     }
 
-    /// Lets multiprocessors that run it use the maximum shared memory.
+    /// Runs with the maximum shared memory.
     pub fn prefer_shared_memory(&self) -> Done {
-        let share = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT;
-        bound!(
-            self.module.context,
-            &format!("dividing the memory of `{}`", self.name),
-            cuFuncSetAttribute(self.raw, share, 100)
-        )
+        self.set(Attribute::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, 100)
     }
 }
 
-fn may_begin_early() -> sys::CUlaunchAttribute {
+fn early_start() -> sys::CUlaunchAttribute {
     sys::CUlaunchAttribute {
         id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
         pad: [0; 4],
@@ -329,7 +319,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_argument_keeps_its_bits_where_the_driver_reads_them() {
+    fn the_driver_reads_an_arguments_first_bytes() {
         let bytes = |argument: Argument| argument.0.to_ne_bytes();
         assert_eq!(bytes(Argument::from(1.5_f32))[..4], 1.5_f32.to_ne_bytes());
         assert_eq!(bytes(Argument::from(7_u32))[..4], 7_u32.to_ne_bytes());

@@ -20,7 +20,7 @@ pub struct LibrarySpec {
     pub name: &'static str,
     /// The file names.
     pub files: &'static [&'static str],
-    /// Prefixes of files that it loads by name, and that the loader finds only if they are already loaded.
+    /// Prefixes of files that it loads by name, and that the loader only finds if they are already loaded.
     pub companions: &'static [&'static str],
 }
 
@@ -33,7 +33,7 @@ pub const NVRTC: LibrarySpec = LibrarySpec {
     files: &["libnvrtc.so.13", "libnvrtc.so"],
     companions: &["libnvrtc-builtins.so."],
 };
-/// Matrix products.
+/// GEMMs.
 pub const CUBLAS: LibrarySpec = LibrarySpec {
     name: "libcublas.so.13",
     files: &["libcublas.so.13", "libcublas.so"],
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn the_users_choice_comes_before_toolkits_and_toolkits_before_wheels() {
+    fn cuda_home_comes_before_toolkits_and_toolkits_before_wheels() {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path();
         for made in [
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_library_asks_for_by_name_is_found_next_to_it() {
+    fn libraries_that_are_loaded_by_name_are_found_next_to_it() {
         let folder = tempfile::tempdir().unwrap();
         for file in ["libnvrtc.so.13", "libnvrtc-builtins.so.13.0", "libother.so"] {
             fs::write(folder.path().join(file), "").unwrap();
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_library_that_is_nowhere_is_named() {
+    fn a_missing_library_is_named() {
         let nowhere = LibrarySpec { name: "libnowhere.so.1", files: &["libnowhere.so.1"], companions: &[] };
         let error = load(nowhere).unwrap_err();
         assert_eq!(error.to_string(), "cannot load `libnowhere.so.1`");

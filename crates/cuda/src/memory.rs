@@ -41,17 +41,15 @@ impl Device {
     /// Queries the free memory. Memory cached in the pool does not count as free.
     pub fn free_memory(&self) -> Result<Free, CudaError> {
         let (mut free, mut total) = (0, 0);
-        bound!(self.context(), "asking for free memory", cuMemGetInfo_v2(&mut free, &mut total))?;
+        bound!(self.context(), "querying free memory", cuMemGetInfo_v2(&mut free, &mut total))?;
         Ok(Free { free: free as u64, total: total as u64 })
     }
 
     /// The peak memory since the last reset.
     pub fn peak_memory(&self) -> Result<Peak, CudaError> {
         self.context().bind()?;
-        Ok(Peak {
-            pool_bytes: self.pool_bytes(PoolAttribute::CU_MEMPOOL_ATTR_USED_MEM_HIGH)?,
-            graph_bytes: self.graph_bytes(GraphAttribute::CU_GRAPH_MEM_ATTR_USED_MEM_HIGH)?,
-        })
+        let pool_bytes = self.pool_bytes(PoolAttribute::CU_MEMPOOL_ATTR_USED_MEM_HIGH)?;
+        Ok(Peak { pool_bytes, graph_bytes: self.graph_bytes(GraphAttribute::CU_GRAPH_MEM_ATTR_USED_MEM_HIGH)? })
     }
 
     /// Bytes in use now, in the pool and in graphs.
@@ -61,7 +59,7 @@ impl Device {
         Ok(pool.saturating_add(self.graph_bytes(GraphAttribute::CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT)?))
     }
 
-    /// Lets the peak begin anew, at what is in use now.
+    /// Resets the peak to what is in use now.
     pub fn reset_peak(&self) -> Done {
         let mut zero = 0_u64;
         let high = PoolAttribute::CU_MEMPOOL_ATTR_USED_MEM_HIGH;
@@ -72,19 +70,19 @@ impl Device {
         )?;
         let high = GraphAttribute::CU_GRAPH_MEM_ATTR_USED_MEM_HIGH;
         driver!(
-            "resetting the graphs' peak",
+            "resetting the peak of graphs",
             cuDeviceSetGraphMemAttribute(self.context().device, high, (&raw mut zero).cast::<c_void>())
         )
     }
 
-    /// Gives the memory back that was freed and kept for later. Waits for the device.
+    /// Releases cached memory to the driver. Waits for the device.
     pub fn give_back_memory(&self) -> Done {
         self.synchronise()?;
         driver!("trimming the pool", cuMemPoolTrimTo(self.context().pool, 0))?;
-        driver!("trimming the graphs' memory", cuDeviceGraphMemTrim(self.context().device))
+        driver!("trimming the memory of graphs", cuDeviceGraphMemTrim(self.context().device))
     }
 
-    /// Gives the memory back that was freed, kept for later and is done with. Does not wait.
+    /// Releases cached memory that is no longer in use. Does not wait.
     pub fn trim_memory(&self) -> Done {
         bound!(self.context(), "trimming the pool", cuMemPoolTrimTo(self.context().pool, 0))
     }
@@ -127,7 +125,7 @@ impl Device {
         })
     }
 
-    /// Copies values to new memory of the device, and waits for it.
+    /// Allocates a buffer with these values. Waits for the copy.
     pub fn upload<T: Pod>(&self, values: &[T]) -> Result<Buffer<T>, CudaError> {
         let mut buffer = self.allocate(values.len())?;
         buffer.write(values)?;
@@ -141,15 +139,15 @@ impl Device {
 
     fn pool_bytes(&self, wanted: PoolAttribute) -> Result<u64, CudaError> {
         let mut value = 0_u64;
-        let place = (&raw mut value).cast::<c_void>();
-        driver!("asking the pool", cuMemPoolGetAttribute(self.context().pool, wanted, place))?;
+        let to = (&raw mut value).cast::<c_void>();
+        driver!("querying the memory pool", cuMemPoolGetAttribute(self.context().pool, wanted, to))?;
         Ok(value)
     }
 
     fn graph_bytes(&self, wanted: GraphAttribute) -> Result<u64, CudaError> {
         let mut value = 0_u64;
-        let place = (&raw mut value).cast::<c_void>();
-        driver!("asking for the graphs' memory", cuDeviceGetGraphMemAttribute(self.context().device, wanted, place))?;
+        let to = (&raw mut value).cast::<c_void>();
+        driver!("querying the memory of graphs", cuDeviceGetGraphMemAttribute(self.context().device, wanted, to))?;
         Ok(value)
     }
 }
@@ -176,8 +174,7 @@ impl<T: Pod> Buffer<T> {
         Ok(Self { stream: Arc::clone(stream), pointer, length, whole: None, of: PhantomData })
     }
 
-    /// A part of a buffer as a separate buffer. The memory lives until all parts are dropped, and writes to a part are
-    /// visible in the whole.
+    /// A part of a buffer as a separate buffer that shares its memory.
     pub fn part(whole: &Arc<Self>, range: Range<usize>) -> Result<Self, CudaError> {
         let length = range.len();
         let pointer = whole.slice(range)?.pointer();
@@ -185,17 +182,17 @@ impl<T: Pod> Buffer<T> {
         Ok(Self { stream, pointer, length, whole, of: PhantomData })
     }
 
-    /// How many values it holds.
+    /// The number of elements.
     pub fn length(&self) -> usize {
         self.length
     }
 
-    /// How many bytes it holds.
+    /// The size in bytes.
     pub fn bytes(&self) -> usize {
         self.length * size_of::<T>()
     }
 
-    /// Its address on the device.
+    /// The address on the device.
     pub fn pointer(&self) -> sys::CUdeviceptr {
         self.pointer
     }
@@ -204,27 +201,27 @@ impl<T: Pod> Buffer<T> {
         &self.stream
     }
 
-    /// Copies values to its beginning, and waits for it.
+    /// Copies values from the host to its beginning. Waits for the copy.
     pub fn write(&mut self, values: &[T]) -> Done {
         self.all_mut().write(values)
     }
 
-    /// Copies all of it to the host, and waits for it.
+    /// Copies it to the host. Waits for the copy.
     pub fn read(&self) -> Result<Vec<T>, CudaError> {
         self.all().read()
     }
 
-    /// Puts a copy of host memory to its beginning on a stream. The call waits only if that memory is pageable.
+    /// Starts to copy host memory to its beginning. The call only waits if that memory is pageable.
     ///
     /// # Safety
     ///
-    /// Until the copy is done, nothing else reads or writes the buffer, and pinned memory lives and is not written.
+    /// Until the copy is done, nothing else accesses the buffer, and pinned memory lives and is not written.
     pub unsafe fn begin_write<V: Pod>(&self, from: &[V], stream: &Stream) -> Done {
         self.check_fit(size_of_val(from))?;
         stream.copy_in(self.pointer, from)
     }
 
-    /// Puts a copy of its beginning to host memory on a stream. The call waits only if that memory is pageable.
+    /// Starts to copy its beginning to host memory. The call only waits if that memory is pageable.
     ///
     /// # Safety
     ///
@@ -234,20 +231,20 @@ impl<T: Pod> Buffer<T> {
         stream.copy_out(self.pointer, to)
     }
 
-    /// Puts zeros into all of it, in the order of its stream.
+    /// Zeroes it, in the order of its stream.
     pub fn zero(&mut self) -> Done {
         let stream = Arc::clone(&self.stream);
         self.all_mut().zero_on(&stream)
     }
 
     fn check_fit(&self, bytes: usize) -> Done {
-        let reason = || format!("{bytes} bytes do not fit a buffer of {}", self.bytes());
+        let reason = || format!("{bytes} bytes do not fit in a buffer of {} bytes", self.bytes());
         if bytes <= self.bytes() { Ok(()) } else { Err(CudaError::refused("copying", 0, reason())) }
     }
 }
 
 impl Buffer<u32> {
-    /// Fills it with one value on a stream, without waiting for it.
+    /// Fills it with one value, in the order of a stream. Does not wait.
     pub fn set_all(&mut self, stream: &Stream, value: u32) -> Done {
         bound!(stream.context, "setting memory", cuMemsetD32Async(self.pointer, value, self.length, stream.raw()))
     }
@@ -269,7 +266,7 @@ pub struct Pinned<T> {
     length: usize,
 }
 
-// SAFETY: it owns plain memory, as a `Vec` does.
+// SAFETY: it owns its memory, like a `Vec`.
 unsafe impl<T: Send> Send for Pinned<T> {}
 // SAFETY: as above.
 unsafe impl<T: Sync> Sync for Pinned<T> {}
@@ -277,7 +274,7 @@ unsafe impl<T: Sync> Sync for Pinned<T> {}
 impl<T: Pod> Pinned<T> {
     fn new(context: Arc<Context>, length: usize) -> Result<Self, CudaError> {
         context.bind()?;
-        let refused = || CudaError::refused("allocating pinned memory", 0, "more than the machine can address");
+        let refused = || CudaError::refused("allocating pinned memory", 0, "the size overflows the address space");
         let bytes = length.checked_mul(size_of::<T>()).ok_or_else(refused)?.max(1);
         let mut pointer = ptr::null_mut();
         // This is host memory, so the error must not be mistaken for out of device memory.
@@ -285,7 +282,7 @@ impl<T: Pod> Pinned<T> {
             CudaError::OutOfMemory { .. } => CudaError::refused("allocating pinned memory", 2, "out of host memory"),
             other => other,
         })?;
-        // SAFETY: so many bytes were allocated, and zeros are a value of a plain type.
+        // SAFETY: this number of bytes was allocated, and zeros are valid for `Pod` types.
         unsafe { ptr::write_bytes(pointer.cast::<u8>(), 0, bytes) };
         Ok(Self { context, pointer: pointer.cast(), length })
     }
@@ -295,14 +292,14 @@ impl<T> ops::Deref for Pinned<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        // SAFETY: so many values were allocated and initialised, and pages are aligned for any plain type.
+        // SAFETY: this number of elements was allocated and initialised, and pages are aligned for any `Pod` type.
         unsafe { slice::from_raw_parts(self.pointer, self.length) }
     }
 }
 
 impl<T> ops::DerefMut for Pinned<T> {
     fn deref_mut(&mut self) -> &mut [T] {
-        // SAFETY: as above, and borrowed alone.
+        // SAFETY: as above, and mutably borrowed.
         unsafe { slice::from_raw_parts_mut(self.pointer, self.length) }
     }
 }
@@ -318,7 +315,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_peak_is_that_of_the_pool_and_of_graphs() {
+    fn a_peak_is_the_sum_of_pool_and_graphs() {
         assert_eq!(Peak { pool_bytes: 40, graph_bytes: 2 }.bytes(), 42);
         assert_eq!(Peak { pool_bytes: u64::MAX, graph_bytes: 2 }.bytes(), u64::MAX);
     }

@@ -37,13 +37,13 @@ pub struct Reading {
 /// The constant properties of a GPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CardFacts {
-    /// Its name.
+    /// The name.
     pub name: String,
     /// The unique id of the GPU: `GPU-…`.
     pub uuid: Option<String>,
     /// The driver's version: `580.159.04`.
     pub driver: String,
-    /// Bytes of its memory.
+    /// The memory size in bytes.
     pub memory_bytes: Option<u64>,
 }
 
@@ -78,7 +78,7 @@ impl Card {
         Ok(card)
     }
 
-    /// Every card of the machine; none where there is no driver.
+    /// Every GPU of the machine; none without a driver.
     pub fn all() -> Vec<Self> {
         let buses = || -> Result<Vec<String>, NvmlError> {
             let nvml = Nvml::init()?;
@@ -87,12 +87,12 @@ impl Card {
         buses().unwrap_or_default().iter().filter_map(|bus| Self::open(bus).ok()).collect()
     }
 
-    /// Its address on the bus.
+    /// The PCI address.
     pub fn bus(&self) -> &str {
         &self.bus
     }
 
-    /// What does not change.
+    /// The constant properties.
     pub fn facts(&self) -> Result<CardFacts, CudaError> {
         let asked = || -> Result<CardFacts, NvmlError> {
             let device = self.device()?;
@@ -140,14 +140,14 @@ impl Reading {
 }
 
 impl Throttle {
-    /// Each with its bit in NVML, and in words.
+    /// With their NVML bits and descriptions.
     const ALL: [(ThrottleReasons, Self, &str); 6] = [
-        (ThrottleReasons::SW_POWER_CAP, Self::PowerCap, "it draws as much power as it may"),
+        (ThrottleReasons::SW_POWER_CAP, Self::PowerCap, "it reached its power limit"),
         (ThrottleReasons::SW_THERMAL_SLOWDOWN, Self::Heat, "it is hot"),
-        (ThrottleReasons::HW_THERMAL_SLOWDOWN, Self::HardwareHeat, "it is so hot that it protects itself"),
-        (ThrottleReasons::HW_POWER_BRAKE_SLOWDOWN, Self::PowerBrake, "the power supply asked it to brake"),
-        (ThrottleReasons::HW_SLOWDOWN, Self::HardwareSlowdown, "it protects itself from heat or power"),
-        (ThrottleReasons::SYNC_BOOST, Self::SyncBoost, "another card of its group is slow"),
+        (ThrottleReasons::HW_THERMAL_SLOWDOWN, Self::HardwareHeat, "hardware thermal protection is active"),
+        (ThrottleReasons::HW_POWER_BRAKE_SLOWDOWN, Self::PowerBrake, "the power supply requested a power brake"),
+        (ThrottleReasons::HW_SLOWDOWN, Self::HardwareSlowdown, "hardware slowdown for heat or power"),
+        (ThrottleReasons::SYNC_BOOST, Self::SyncBoost, "another GPU of its sync group is slow"),
     ];
 }
 
@@ -158,7 +158,7 @@ impl fmt::Display for Throttle {
 }
 
 fn refused(error: &NvmlError) -> CudaError {
-    CudaError::refused("asking NVML", 0, error.to_string())
+    CudaError::refused("querying NVML", 0, error.to_string())
 }
 
 #[cfg(test)]
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn an_idle_card_and_clocks_that_were_set_are_not_throttled() {
+    fn an_idle_gpu_and_fixed_clocks_are_not_throttled() {
         let harmless = ThrottleReasons::GPU_IDLE | ThrottleReasons::APPLICATIONS_CLOCKS_SETTING;
         assert_eq!(reading(harmless).throttled(), []);
         assert_eq!(Reading::default().throttled(), []);
@@ -181,11 +181,11 @@ mod tests {
         let bits = ThrottleReasons::SW_POWER_CAP | ThrottleReasons::HW_SLOWDOWN | ThrottleReasons::HW_THERMAL_SLOWDOWN;
         let found = reading(bits).throttled();
         assert_eq!(found, [Throttle::PowerCap, Throttle::HardwareHeat, Throttle::HardwareSlowdown]);
-        assert_eq!(found[0].to_string(), "it draws as much power as it may");
+        assert_eq!(found[0].to_string(), "it reached its power limit");
     }
 
     #[test]
-    fn bits_that_are_not_known_are_passed_over() {
+    fn unknown_bits_are_ignored() {
         let all = Reading { throttle_bits: Some(u64::MAX), ..Reading::default() };
         assert_eq!(all.throttled().len(), 6);
     }

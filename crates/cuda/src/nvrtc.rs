@@ -13,13 +13,13 @@ use crate::device::{Device, DeviceFacts};
 use crate::error::{CudaError, Done};
 use crate::{blas::Element, compile_error::CompileError, kernel::Module, library};
 
-/// A kernel source for one dtype, after the common part and its headers.
+/// A kernel source that depends on the dtype, after its headers.
 macro_rules! source {
     ($($header:literal,)* in $file:literal) => {
         Source {
             file: $file,
             text: concat!(
-                include_str!("../kernels/number.cuh"),
+                include_str!("../kernels/dtype.cuh"),
                 $(include_str!(concat!("../kernels/", $header)),)*
                 include_str!(concat!("../kernels/", $file))
             ),
@@ -31,7 +31,7 @@ pub(crate) use source;
 /// A kernel source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Source<'a> {
-    /// The file's name, as errors say it.
+    /// The file name, for errors.
     pub file: &'a str,
     /// The text.
     pub text: &'a str,
@@ -56,21 +56,21 @@ pub enum Origin {
 }
 
 const OPTIONS: [&str; 2] = ["--std=c++17", "--generate-line-info"];
-/// Optimises the kernels of a source side by side, and the steps of one kernel.
+/// Optimises the kernels of a source in parallel.
 const IN_PARALLEL: &str = "--split-compile=0";
-/// The first version whose compiler is known to have it.
+/// The first major version with this option.
 const HAS_IN_PARALLEL: u32 = 13;
-/// The sources that take longest where a decoder starts. They have the same machine code with this option, so no key of a
-/// cache has it.
+/// The sources that take longest to compile for a decoder. The option does not change their machine code, so it is not part of
+/// the cache key.
 const LONGEST: [&str; 4] = ["attention.cu", "attention_tensor.cu", "decode_linear.cu", "softmax.cu"];
 
 /// The compiler's version.
 pub fn compiler_version() -> Result<(u32, u32), CudaError> {
     library::load(library::NVRTC)?;
     let (mut major, mut minor) = (0, 0);
-    // SAFETY: the library is there, and both places are valid.
+    // SAFETY: the library is loaded, and both pointers are valid.
     let result = unsafe { sys::nvrtcVersion(&mut major, &mut minor) };
-    check("asking the compiler's version", result)?;
+    check("querying the version of the compiler", result)?;
     Ok((major.unsigned_abs(), minor.unsigned_abs()))
 }
 
@@ -96,22 +96,22 @@ fn compile_unmarked(source: Source<'_>, architecture: &str, options: &[String]) 
     Ok(Compiled { cubin: program.cubin()?, log })
 }
 
-/// A source that will be loaded, with its options.
+/// A source to load, with its options.
 #[derive(Debug, Clone)]
 pub struct Request {
     source: Source<'static>,
     options: Vec<String>,
-    /// The device's own if there is none.
+    /// None for that of the device.
     architecture: Option<&'static str>,
 }
 
 impl Request {
-    /// A source of any dtype.
+    /// A source without a dtype.
     pub(crate) fn new(source: Source<'static>) -> Self {
         Self { source, options: Vec::new(), architecture: None }
     }
 
-    /// A source for a dtype, with further options.
+    /// A source for one dtype, with further options.
     pub(crate) fn typed<T: Element>(source: Source<'static>, further: &[String]) -> Self {
         Self { options: [&[T::OPTION.to_owned()], further].concat(), ..Self::new(source) }
     }
@@ -151,8 +151,8 @@ impl Request {
 
 pub(crate) type Compiling = HashMap<Key, JoinHandle<Option<Vec<u8>>>>;
 
-/// Starts to compile what the cache does not have, each source on a thread of its own. A load waits for its source.
-/// What fails here fails again when it is loaded, and is reported then.
+/// Starts to compile what is not in the cache, each source on its own thread. A load waits for its source. Errors are
+/// reported when the source is loaded, which compiles it again.
 pub fn compile_ahead(device: &Device, cache: &Cache, requests: impl IntoIterator<Item = Request>) {
     let mut compiling = device.compiling();
     for request in requests {
@@ -207,7 +207,7 @@ impl Program {
     fn new(source: Source<'_>) -> Result<Self, CudaError> {
         let texts = [text(source.text)?, text(source.file)?];
         let mut raw = ptr::null_mut();
-        // SAFETY: the texts end in a zero and live as long as the program.
+        // SAFETY: the texts are null-terminated and live as long as the program.
         let result = unsafe {
             sys::nvrtcCreateProgram(&mut raw, texts[0].as_ptr(), texts[1].as_ptr(), 0, ptr::null(), ptr::null())
         };
@@ -218,28 +218,30 @@ impl Program {
     fn compile(&self, options: &[String]) -> Result<nvrtcResult, CudaError> {
         let texts: Vec<CString> = options.iter().map(|option| text(option)).collect::<Result<_, _>>()?;
         let pointers: Vec<*const c_char> = texts.iter().map(|text| text.as_ptr()).collect();
-        // SAFETY: so many texts live during the call.
+        // SAFETY: there is this number of texts, which live during the call.
         Ok(unsafe { sys::nvrtcCompileProgram(self.raw, pointers.len() as i32, pointers.as_ptr()) })
     }
 
     fn log(&self) -> Result<String, CudaError> {
         let mut size = 0;
-        // SAFETY: the program lives, and the place is valid.
-        check("reading the compiler's log", unsafe { sys::nvrtcGetProgramLogSize(self.raw, &mut size) })?;
+        // SAFETY: the program and the pointer are valid.
+        check("reading the log of the compiler", unsafe { sys::nvrtcGetProgramLogSize(self.raw, &mut size) })?;
         let mut log = vec![0_u8; size.max(1)];
-        // SAFETY: the log fits, by the size that was given.
-        check("reading the compiler's log", unsafe { sys::nvrtcGetProgramLog(self.raw, log.as_mut_ptr().cast()) })?;
+        // SAFETY: the buffer has the size of the log.
+        check("reading the log of the compiler", unsafe {
+            sys::nvrtcGetProgramLog(self.raw, log.as_mut_ptr().cast())
+        })?;
         let end = log.iter().position(|byte| *byte == 0).unwrap_or(log.len());
         Ok(String::from_utf8_lossy(&log[..end]).into_owned())
     }
 
     fn cubin(&self) -> Result<Vec<u8>, CudaError> {
         let mut size = 0;
-        // SAFETY: the program lives, and the place is valid.
-        check("taking the compiled kernel", unsafe { sys::nvrtcGetCUBINSize(self.raw, &mut size) })?;
+        // SAFETY: the program and the pointer are valid.
+        check("reading the compiled kernel", unsafe { sys::nvrtcGetCUBINSize(self.raw, &mut size) })?;
         let mut cubin = vec![0_u8; size];
-        // SAFETY: the code fits, by the size that was given.
-        check("taking the compiled kernel", unsafe { sys::nvrtcGetCUBIN(self.raw, cubin.as_mut_ptr().cast()) })?;
+        // SAFETY: the buffer has the size of the code.
+        check("reading the compiled kernel", unsafe { sys::nvrtcGetCUBIN(self.raw, cubin.as_mut_ptr().cast()) })?;
         Ok(cubin)
     }
 }
@@ -252,14 +254,14 @@ impl Drop for Program {
 }
 
 fn text(text: &str) -> Result<CString, CudaError> {
-    CString::new(text).map_err(|_| CudaError::refused("reading a kernel", 0, "the text holds a zero"))
+    CString::new(text).map_err(|_| CudaError::refused("reading a kernel", 0, "the text contains a NUL"))
 }
 
 fn check(doing: &str, result: nvrtcResult) -> Done {
     if result == nvrtcResult::NVRTC_SUCCESS {
         return Ok(());
     }
-    // SAFETY: the compiler gives a text for every result, which is never freed.
+    // SAFETY: the text is static.
     let words = unsafe { CStr::from_ptr(sys::nvrtcGetErrorString(result)) };
     Err(CudaError::refused(doing, result as i64, words.to_string_lossy()))
 }
@@ -269,7 +271,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_architecture_comes_first_and_the_callers_options_last() {
+    fn the_architecture_is_first_and_further_options_are_last() {
         assert_eq!(
             all_options("sm_90", &["-DWIDTH=4".to_owned()]),
             ["--gpu-architecture=sm_90", "--std=c++17", "--generate-line-info", "-DWIDTH=4"]

@@ -1,4 +1,4 @@
-//! NVTX ranges: what Nsight and other tools show as the program's own stages.
+//! NVTX ranges, which Nsight and other tools show as the program's stages.
 //!
 //! A tool sets `NVTX_INJECTION64_PATH` to its library. This module loads it and passes it a table with a slot for each
 //! function, which the tool fills. Without a tool every call here is one load. NVIDIA's headers do the same in C; this
@@ -20,7 +20,7 @@ const ENTRY: &[u8] = b"InitializeInjectionNvtx2";
 /// Numbers of the tables that a tool asks for.
 const CALLBACKS: u32 = 1;
 const VERSION_INFO: u32 = 3;
-/// Numbers of the modules that we have a table of; functions of the second take a domain, and none is called here.
+/// Modules with a table here. The functions of the second take a domain and are not called.
 const CORE: c_int = 1;
 const CORE_WITH_DOMAINS: c_int = 5;
 /// Both modules have fifteen functions, counted from one.
@@ -29,26 +29,26 @@ const FUNCTIONS: usize = 15;
 const RANGE_PUSH: usize = 9;
 const RANGE_POP: usize = 11;
 
-/// A place that a tool puts a function into.
-type Place = AtomicPtr<c_void>;
-/// What a tool gets of a module: pointers to places, nothing at number zero, and nothing at the end.
-type Table = [*const Place; FUNCTIONS + 2];
+/// A slot that a tool writes a function to.
+type Slot = AtomicPtr<c_void>;
+/// The table of a module: pointers to slots, null at index 0 and at the end.
+type Table = [*const Slot; FUNCTIONS + 2];
 
-static CORE_PLACES: [Place; FUNCTIONS] = [const { AtomicPtr::new(ptr::null_mut()) }; FUNCTIONS];
-static DOMAIN_PLACES: [Place; FUNCTIONS] = [const { AtomicPtr::new(ptr::null_mut()) }; FUNCTIONS];
-static CORE_TABLE: Shared<Table> = Shared(table(&CORE_PLACES));
-static DOMAIN_TABLE: Shared<Table> = Shared(table(&DOMAIN_PLACES));
+static CORE_SLOTS: [Slot; FUNCTIONS] = [const { AtomicPtr::new(ptr::null_mut()) }; FUNCTIONS];
+static DOMAIN_SLOTS: [Slot; FUNCTIONS] = [const { AtomicPtr::new(ptr::null_mut()) }; FUNCTIONS];
+static CORE_TABLE: Shared<Table> = Shared(table(&CORE_SLOTS));
+static DOMAIN_TABLE: Shared<Table> = Shared(table(&DOMAIN_SLOTS));
 
-/// A value that holds pointers to things that live for ever.
+/// A value with pointers to statics.
 struct Shared<T>(T);
 // SAFETY: the pointers are to statics of atomics, and are never changed.
 unsafe impl<T> Sync for Shared<T> {}
 
-const fn table(places: &'static [Place; FUNCTIONS]) -> Table {
+const fn table(slots: &'static [Slot; FUNCTIONS]) -> Table {
     let mut table = [ptr::null(); FUNCTIONS + 2];
     let mut at = 0;
     while at < FUNCTIONS {
-        table[at + 1] = &raw const places[at];
+        table[at + 1] = &raw const slots[at];
         at += 1;
     }
     table
@@ -57,7 +57,7 @@ const fn table(places: &'static [Place; FUNCTIONS]) -> Table {
 #[repr(C)]
 struct Callbacks {
     size: usize,
-    module_table: extern "C" fn(c_int, *mut *const *const Place, *mut c_uint) -> c_int,
+    module_table: extern "C" fn(c_int, *mut *const *const Slot, *mut c_uint) -> c_int,
 }
 
 #[repr(C)]
@@ -80,19 +80,19 @@ extern "C" fn export_table(number: u32) -> *const c_void {
     }
 }
 
-extern "C" fn module_table(module: c_int, table: *mut *const *const Place, size: *mut c_uint) -> c_int {
+extern "C" fn module_table(module: c_int, table: *mut *const *const Slot, size: *mut c_uint) -> c_int {
     let found = match module {
         CORE => &CORE_TABLE.0,
         CORE_WITH_DOMAINS => &DOMAIN_TABLE.0,
         _ => return 0,
     };
-    // SAFETY: the tool passes null or places of its own.
+    // SAFETY: the tool passes null or valid pointers.
     unsafe {
         if !table.is_null() {
             *table = found.as_ptr();
         }
         if !size.is_null() {
-            // The nothing at the end is not counted.
+            // The null at the end is not counted.
             *size = (FUNCTIONS + 1) as c_uint;
         }
     }
@@ -121,19 +121,19 @@ fn function(number: usize) -> Option<*mut c_void> {
     if !is_on() {
         return None;
     }
-    Some(CORE_PLACES[number - 1].load(Acquire)).filter(|found| !found.is_null())
+    Some(CORE_SLOTS[number - 1].load(Acquire)).filter(|found| !found.is_null())
 }
 
 fn text(name: &str) -> Option<CString> {
     CString::new(name).ok()
 }
 
-/// A range of this thread, which ends with this value. Ranges nest.
+/// A range of this thread, which ends when this is dropped. Ranges nest.
 #[derive(Debug)]
 #[must_use = "the range ends when this is dropped"]
 pub struct Range {
     was_begun: bool,
-    /// A range is its thread's own.
+    /// A range belongs to its thread.
     of_thread: PhantomData<*const ()>,
 }
 

@@ -10,21 +10,13 @@ use crate::error::{CudaError, Done};
 use crate::{context::bound, memory::Buffer, stream::Stream};
 
 /// An immutable slice of a buffer.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub struct Slice<'a, T> {
     stream: &'a Arc<Stream>,
     pointer: sys::CUdeviceptr,
     length: usize,
     of: PhantomData<&'a [T]>,
 }
-
-impl<T> Clone for Slice<'_, T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<T> Copy for Slice<'_, T> {}
 
 /// A mutable slice of a buffer.
 #[derive(Debug)]
@@ -35,68 +27,67 @@ pub struct SliceMut<'a, T> {
     of: PhantomData<&'a mut [T]>,
 }
 
-/// A strided copy: rows of equal length, with separate distances on either side.
+/// A strided (2D) copy of rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rows {
-    /// How many.
+    /// The number of rows.
     pub count: usize,
-    /// Values of a row.
+    /// Elements per row.
     pub length: usize,
-    /// From the beginning of a row to that of the next, where they come from.
+    /// The stride of the source in elements.
     pub from_stride: usize,
-    /// The same where they go to.
+    /// The stride of the target in elements.
     pub to_stride: usize,
 }
 
 impl Rows {
     fn fit(&self, from: usize, to: usize) -> bool {
-        let reach = |stride: usize| {
+        let end = |stride: usize| {
             let last = self.count.checked_sub(1).map_or(Some(0), |rows| rows.checked_mul(stride));
             last.and_then(|last| last.checked_add(self.length))
         };
         let fits =
-            |stride: usize, capacity: usize| stride >= self.length && reach(stride).is_some_and(|end| end <= capacity);
+            |stride: usize, capacity: usize| stride >= self.length && end(stride).is_some_and(|end| end <= capacity);
         self.count == 0 || (fits(self.from_stride, from) && fits(self.to_stride, to))
     }
 }
 
 impl<T: Pod> Buffer<T> {
-    /// All of it, to be read.
+    /// The whole buffer.
     pub fn all(&self) -> Slice<'_, T> {
         Slice { stream: self.stream(), pointer: self.pointer(), length: self.length(), of: PhantomData }
     }
 
-    /// All of it, to be written.
+    /// The whole buffer, mutable.
     pub fn all_mut(&mut self) -> SliceMut<'_, T> {
         SliceMut { pointer: self.pointer(), length: self.length(), stream: self.stream(), of: PhantomData }
     }
 
-    /// A part of it, to be read.
+    /// A subslice.
     pub fn slice(&self, range: Range<usize>) -> Result<Slice<'_, T>, CudaError> {
         self.all().slice(range)
     }
 
-    /// A part of it, to be written.
+    /// A mutable subslice.
     pub fn slice_mut(&mut self, range: Range<usize>) -> Result<SliceMut<'_, T>, CudaError> {
         self.all_mut().slice(range)
     }
 }
 
-/// What both kinds of slices have.
 macro_rules! extent {
     ($slice:ident) => {
         impl<T: Pod> $slice<'_, T> {
-            /// How many values it holds.
+            /// The number of elements.
             pub fn length(&self) -> usize {
                 self.length
             }
 
-            /// Its address on the device.
+            /// The address on the device.
             pub fn pointer(&self) -> sys::CUdeviceptr {
                 self.pointer
             }
 
-            /// A part of it.
+            /// A subslice.
             pub fn slice(self, range: Range<usize>) -> Result<Self, CudaError> {
                 within(&range, self.length)?;
                 Ok(Self { pointer: self.pointer + byte_offset::<T>(range.start), length: range.len(), ..self })
@@ -109,7 +100,7 @@ extent!(Slice);
 extent!(SliceMut);
 
 impl<T: Pod> Slice<'_, T> {
-    /// Copies all of it to the host, and waits for it.
+    /// Copies it to the host. Waits for the copy.
     pub fn read(&self) -> Result<Vec<T>, CudaError> {
         let mut values = vec![T::zeroed(); self.length];
         self.stream.copy_out(self.pointer, &mut values)?;
@@ -119,35 +110,32 @@ impl<T: Pod> Slice<'_, T> {
 }
 
 impl<T: Pod> SliceMut<'_, T> {
-    /// The same for a while, so that it can be used again afterwards.
+    /// A reborrow.
     pub fn borrowed(&mut self) -> SliceMut<'_, T> {
         SliceMut { stream: self.stream, pointer: self.pointer, length: self.length, of: PhantomData }
     }
 
-    /// The same, to be read.
+    /// An immutable slice of the same elements.
     pub fn shared(&self) -> Slice<'_, T> {
         Slice { stream: self.stream, pointer: self.pointer, length: self.length, of: PhantomData }
     }
 
-    /// Copies values from the host to its beginning, and waits for it.
+    /// Copies values from the host to its beginning. Waits for the copy.
     pub fn write(&mut self, values: &[T]) -> Done {
         within(&(0..values.len()), self.length)?;
         self.stream.copy_in(self.pointer, values)?;
         self.stream.synchronise()
     }
 
-    /// Puts a copy of all of `source` to its beginning on a stream, and does not wait for it.
+    /// Copies `source` to its beginning, in the order of a stream. Does not wait.
     pub fn copy_from(&mut self, stream: &Stream, source: Slice<'_, T>) -> Done {
         within(&(0..source.length), self.length)?;
         let bytes = source.length * size_of::<T>();
-        bound!(
-            stream.context,
-            "copying on the device",
-            cuMemcpyDtoDAsync_v2(self.pointer, source.pointer, bytes, stream.raw())
-        )
+        let (to, from, context) = (self.pointer, source.pointer, &stream.context);
+        bound!(context, "copying on the device", cuMemcpyDtoDAsync_v2(to, from, bytes, stream.raw()))
     }
 
-    /// Puts a copy of rows on a stream, and does not wait for it: a part of every head of a cache, for one.
+    /// Copies rows, in the order of a stream: for example, a part of every head of a cache. Does not wait.
     pub fn copy_rows_from(&mut self, stream: &Stream, source: Slice<'_, T>, rows: Rows) -> Done {
         if !rows.fit(source.length, self.length) {
             return Err(CudaError::refused("copying rows", 0, "the rows do not fit the slices"));
@@ -159,7 +147,7 @@ impl<T: Pod> SliceMut<'_, T> {
         bound!(stream.context, "copying rows on the device", cuMemcpy2DAsync_v2(&copy, stream.raw()))
     }
 
-    /// Puts zeros into all of it, on a stream, and does not wait for it.
+    /// Zeroes it, in the order of a stream. Does not wait.
     pub fn zero_on(&mut self, stream: &Stream) -> Done {
         let bytes = self.length * size_of::<T>();
         bound!(stream.context, "zeroing memory", cuMemsetD8Async(self.pointer, 0, bytes, stream.raw()))
@@ -196,8 +184,8 @@ fn within(range: &Range<usize>, length: usize) -> Done {
     if range.start <= range.end && range.end <= length {
         return Ok(());
     }
-    let reason = format!("values {} to {} are not within {length}", range.start, range.end);
-    Err(CudaError::refused("taking a part of a buffer", 0, reason))
+    let reason = format!("elements {} to {} are beyond the length of {length}", range.start, range.end);
+    Err(CudaError::refused("slicing a buffer", 0, reason))
 }
 
 impl<'a, T: Pod> From<&'a Buffer<T>> for Slice<'a, T> {
@@ -219,20 +207,20 @@ mod tests {
     const ROWS: Rows = Rows { count: 3, length: 4, from_stride: 10, to_stride: 4 };
 
     #[test]
-    fn rows_fit_where_the_last_one_ends_within_the_slice() {
+    fn rows_fit_if_the_last_one_ends_within_the_slice() {
         assert!(ROWS.fit(24, 12));
         assert!(!ROWS.fit(23, 12) && !ROWS.fit(24, 11));
         assert!(Rows { count: 0, ..ROWS }.fit(0, 0));
     }
 
     #[test]
-    fn rows_that_overlap_or_cannot_be_counted_do_not_fit() {
+    fn rows_that_overlap_or_overflow_do_not_fit() {
         assert!(!Rows { to_stride: 3, ..ROWS }.fit(24, 12));
         assert!(!Rows { from_stride: usize::MAX, ..ROWS }.fit(24, 12));
     }
 
     #[test]
-    fn a_part_must_lie_within_the_whole() {
+    fn a_subslice_must_be_within_the_slice() {
         assert!(within(&(2..5), 5).is_ok());
         assert!(within(&(2..6), 5).is_err());
         #[allow(clippy::reversed_empty_ranges)]

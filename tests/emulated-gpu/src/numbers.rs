@@ -62,7 +62,7 @@ pub(crate) fn to_f16(value: f32) -> u32 {
     if size > 0x7f80_0000 { 0x7fff } else { sign | result }
 }
 
-/// Rounds to the nearest bf16, or the even one of two.
+/// Rounds to bf16: to nearest, ties to even.
 #[inline(always)]
 pub(crate) fn to_bf16(value: f32) -> u32 {
     let bits = value.to_bits();
@@ -70,7 +70,7 @@ pub(crate) fn to_bf16(value: f32) -> u32 {
     if bits & 0x7fff_ffff > 0x7f80_0000 { 0x7fff } else { rounded }
 }
 
-/// Widens a bf16.
+/// Converts bf16 to f32.
 #[inline(always)]
 pub(crate) fn from_bf16(bits: u32) -> f32 {
     f32::from_bits(bits << 16)
@@ -100,7 +100,7 @@ pub(crate) fn fma_down(a: f32, b: f32, c: f32) -> f32 {
     if is_above { nearest.next_down() } else { nearest }
 }
 
-/// Zero for a subnormal number.
+/// Flushes subnormals to zero.
 #[inline(always)]
 pub(crate) fn flushed(value: f32) -> f32 {
     if value.is_subnormal() { 0.0_f32.copysign(value) } else { value }

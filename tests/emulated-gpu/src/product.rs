@@ -1,24 +1,24 @@
-//! Matrix products as cuBLAS computes them: column-major, in f32, of numbers of any type.
+//! GEMMs like those of cuBLAS: column-major, accumulated in f32, for any dtype.
 #![allow(unsafe_code, reason = "matrices are at addresses that the caller of cuBLAS gave")]
 
 use crate::machine::Region;
 use crate::numbers::{from_bf16, from_f16, to_bf16, to_f16};
 
-/// A matrix: its address, the distance of its columns and that of the matrices of a batch, in numbers.
+/// A matrix: its address and strides, in elements.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct Matrix {
-    /// The first number.
+    /// The address of the first element.
     pub address: u64,
-    /// From one column to the next.
+    /// The stride of the columns (leading dimension).
     pub column: i64,
-    /// From one matrix to the next.
+    /// The stride of the matrices of a batch.
     pub stride: i64,
     /// Whether it is transposed before the product.
     pub is_transposed: i32,
 }
 
-/// `c = scale a b + kept c`, `count` times.
+/// A batch of `c = scale a b + kept c`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct Product {
@@ -32,19 +32,19 @@ pub struct Product {
     pub m: i64,
     /// The columns of the result.
     pub n: i64,
-    /// The length of a sum.
+    /// The inner dimension.
     pub k: i64,
-    /// The matrices of a batch.
+    /// The number of matrices.
     pub count: i64,
-    /// The type of all numbers, as CUDA numbers it: 0 is f32, 2 is f16, 14 is bf16.
+    /// The dtype as a `cudaDataType`: 0 is f32, 2 is f16, 14 is bf16.
     pub number: i32,
-    /// What the product is multiplied with.
+    /// The factor of the product (alpha).
     pub scale: f32,
-    /// What the old result is multiplied with; 0 if it is not read.
+    /// The factor of the old result (beta); with 0 it is not read.
     pub kept: f32,
 }
 
-/// Columns and rows of a result that are computed together.
+/// The tile size of a result.
 const TILE: [usize; 2] = [4, 16];
 
 impl Product {
@@ -52,7 +52,7 @@ impl Product {
     ///
     /// # Safety
     ///
-    /// The regions are memory that nobody else uses meanwhile.
+    /// Nothing else accesses the memory of the regions meanwhile.
     pub unsafe fn run(&self, regions: &[Region]) -> Result<(), String> {
         let sizes = [(self.a, self.m, self.k), (self.b, self.k, self.n), (self.c, self.m, self.n)];
         for (matrix, rows, columns) in sizes {

@@ -9,11 +9,11 @@ pub(crate) const NONE: u32 = u32::MAX;
 pub(crate) const ALWAYS: u32 = 0;
 pub(crate) const NEVER: u32 = 1;
 
-/// Where shared memory begins: lower addresses are errors, as on a device.
+/// The first valid address of shared memory, as on a device.
 pub(crate) const SHARED_BEGINS: u64 = 1024;
-/// Where the generic addresses of shared memory begin.
+/// The generic address of shared memory.
 pub(crate) const SHARED_WINDOW: u64 = 0x7a00_0000_0000_0000;
-/// Where those of local memory begin.
+/// The generic address of local memory.
 pub(crate) const LOCAL_WINDOW: u64 = 0x7b00_0000_0000_0000;
 /// From this bit on, an address in shared memory has one more than the rank of another block of the cluster.
 pub(crate) const RANK_SHIFT: u32 = 24;
@@ -30,9 +30,9 @@ pub(crate) enum Space {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Access {
     pub space: Space,
-    /// Bytes of each number.
+    /// Bytes per element.
     pub bytes: u8,
-    /// Numbers of a vector.
+    /// Elements of a vector.
     pub count: u8,
     pub is_signed: bool,
 }
@@ -126,7 +126,7 @@ pub(crate) enum Op {
     Branch,
     Exit,
     Nothing,
-    /// Number of the barrier, threads.
+    /// Barrier index, threads.
     Barrier,
     WarpBarrier,
     ClusterArrive,
@@ -172,7 +172,7 @@ pub(crate) struct Instruction {
     pub op: Op,
     pub guard: u32,
     pub is_negated: bool,
-    /// Where its operands begin in the program's list.
+    /// The index of its first operand in the program's list.
     pub first: u32,
     pub count: u16,
     pub offset: i64,
@@ -180,7 +180,7 @@ pub(crate) struct Instruction {
     pub line: u32,
 }
 
-/// A parameter's place in the block of all of them.
+/// A parameter's offset and size.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Parameter {
     pub offset: usize,
@@ -197,7 +197,7 @@ pub(crate) struct Program {
     pub predicates: usize,
     pub parameters: Vec<Parameter>,
     pub parameter_bytes: usize,
-    /// The end of the static shared memory, and where dynamic shared memory begins.
+    /// The end of the static shared memory, where dynamic shared memory begins.
     pub shared_end: u64,
     pub local_bytes: usize,
     pub cluster: [u32; 3],

@@ -1,4 +1,4 @@
-//! Gives registers to rows: those that are not needed at the same time share one, so that a warp fits a cache.
+//! Register allocation: registers that are not live at the same time share a row, so that a warp fits in the cache.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -21,7 +21,7 @@ pub(crate) struct Draft {
     pub guard: u32,
     pub is_negated: bool,
     pub arguments: Vec<Argument>,
-    /// How many of them are results.
+    /// The number of results among them.
     pub results: usize,
     pub offset: i64,
     pub line: u32,
@@ -43,7 +43,7 @@ fn registers(arguments: &[Argument]) -> impl Iterator<Item = u32> + '_ {
 
 impl Draft {
     fn uses(&self) -> impl Iterator<Item = u32> + '_ {
-        // A guarded instruction keeps what was there in other lanes.
+        // A guarded instruction keeps the old values in other lanes.
         let from = if self.guard == crate::program::ALWAYS { self.results } else { 0 };
         registers(&self.arguments[from..])
     }
@@ -62,7 +62,7 @@ struct Piece {
     live_in: Set,
 }
 
-/// The pieces of code without branches inside.
+/// The basic blocks.
 fn pieces(code: &[Draft], words: usize) -> Vec<Piece> {
     let mut starts: Vec<usize> = vec![0];
     for (at, draft) in code.iter().enumerate().filter(|(_, draft)| draft.is_end()) {
@@ -86,7 +86,7 @@ fn pieces(code: &[Draft], words: usize) -> Vec<Piece> {
     starts.iter().copied().zip(ends).map(piece).collect()
 }
 
-/// When each register first and last holds something: an instruction reads at twice its number, and writes one later.
+/// The live range of each register: instruction i reads at time 2 i and writes at 2 i + 1.
 fn spans(code: &[Draft], count: usize) -> Vec<(usize, usize)> {
     let words = count.div_ceil(64);
     let mut pieces = pieces(code, words);
@@ -156,7 +156,7 @@ fn rows(code: &[Draft], widths: &[bool]) -> (Vec<u32>, usize) {
     (rows, count as usize)
 }
 
-/// Finishes a program: gives rows to registers and constants.
+/// Finishes a program: allocates rows for registers and constants.
 pub(crate) fn assign(program: &mut Program, code: &[Draft], widths: &[bool]) {
     let (rows, count) = rows(code, widths);
     program.rows = count;

@@ -6,7 +6,7 @@ use crate::numbers::Number;
 /// Threads of a warp.
 pub(crate) const LANES: usize = 32;
 
-/// Numbers of rows from here on are those of constants.
+/// Row indices from here on are constants.
 pub(crate) const CONSTANTS: u32 = 1 << 31;
 
 /// 32 bits of each lane.
@@ -15,7 +15,7 @@ pub(crate) const CONSTANTS: u32 = 1 << 31;
 pub(crate) struct Row(pub [u32; LANES]);
 
 impl Row {
-    /// The rows of a constant, of which there are two if it has 64 bits.
+    /// The rows of a constant: two if it has 64 bits.
     pub fn constant(bits: u64, is_wide: bool) -> [Self; 2] {
         if is_wide {
             let words = [bits as u32, (bits >> 32) as u32];

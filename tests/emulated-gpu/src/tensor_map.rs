@@ -3,7 +3,7 @@
 
 use crate::machine::Region;
 
-/// What a map says. It takes 64 of the 128 bytes of a map.
+/// The contents of a map: 64 of its 128 bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub(crate) struct TensorMap {
@@ -11,7 +11,7 @@ pub(crate) struct TensorMap {
     pub strides: [u64; 2],
     pub dims: [u32; 3],
     pub tile: [u32; 3],
-    /// Bytes of a number.
+    /// Bytes per element.
     pub bytes: u32,
     pub magic: u32,
     pub unused: u64,
@@ -24,7 +24,7 @@ impl TensorMap {
         self.tile.iter().map(|side| u64::from(*side)).product::<u64>() * u64::from(self.bytes)
     }
 
-    /// Copies a tile; what is outside the tensor is zero. An address that no region has is an error.
+    /// Copies a tile; elements outside the tensor are zero. An address outside all regions is an error.
     ///
     /// # Safety
     ///

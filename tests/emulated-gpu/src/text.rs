@@ -1,4 +1,4 @@
-//! Reads the text of PTX: a module's variables and kernels, and the statements of a kernel.
+//! Parses PTX: the variables and kernels of a module, and the statements of a kernel.
 
 use std::collections::HashMap;
 
@@ -31,7 +31,7 @@ pub(crate) struct ModuleText {
     pub entries: Vec<Entry>,
 }
 
-/// An operand as it is written.
+/// An operand in the source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Operand {
     /// A register, label, variable or special register.
@@ -59,11 +59,11 @@ pub(crate) struct Statement {
     pub scope: usize,
 }
 
-/// The statements of a kernel, with what is declared in their scopes.
+/// The statements of a kernel, and the declarations of their scopes.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Body {
     pub statements: Vec<Statement>,
-    /// The scope around each scope; the first is its own.
+    /// The parent of each scope; the first is its own parent.
     pub parents: Vec<usize>,
     /// By scope and name, or by prefix for `%r<8>`: the type.
     pub registers: HashMap<(usize, String), String>,
@@ -115,7 +115,7 @@ fn without_comments(text: &str) -> String {
     })
 }
 
-/// The bytes up to the brace that matches the first one, with it.
+/// The bytes up to and including the matching brace.
 fn matching(text: &str) -> Option<usize> {
     let mut depth = 0_usize;
     for (at, byte) in text.bytes().enumerate() {
@@ -184,7 +184,7 @@ fn bytes_of(word: &str) -> Option<usize> {
     matches!(bits, 8 | 16 | 32 | 64).then_some(bits / 8)
 }
 
-/// The parts between commas that are not within braces or brackets.
+/// Splits at commas outside braces and brackets.
 fn split(text: &str) -> Vec<&str> {
     let (mut parts, mut depth, mut from) = (Vec::new(), 0_i32, 0);
     for (at, byte) in text.bytes().enumerate() {
@@ -296,7 +296,7 @@ impl Body {
         Ok(())
     }
 
-    /// What a name stands for in a scope or those around it.
+    /// Resolves a name in a scope or the enclosing ones.
     pub fn find<'b, T>(
         &self,
         of: &'b HashMap<(usize, String), T>,

@@ -1,4 +1,4 @@
-//! Translates a kernel: names to registers, labels to places, and opcodes to operations.
+//! Translates a kernel: names to registers, labels to offsets, and opcodes to operations.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use crate::text::{Body, Entry, Operand, Statement, Variable};
 
 mod opcodes;
 
-/// Where variables of the module are.
+/// The addresses of the module's variables.
 pub(crate) type Addresses = HashMap<String, u64>;
 
 /// Translates the text of a kernel.
@@ -29,7 +29,7 @@ pub(crate) fn translate(entry: &Entry, shared: &[Variable], globals: &Addresses)
         address(&variable.name, end);
         end += variable.bytes as u64;
     }
-    // A device puts dynamic shared memory behind static one.
+    // Dynamic shared memory follows static shared memory, as on a device.
     let align = all_shared().map(|variable| variable.align as u64).max().unwrap_or(1).max(16);
     program.shared_end = end.next_multiple_of(align);
     all_shared()

@@ -1,4 +1,4 @@
-//! Small kernels in PTX, whose results are known.
+//! Small PTX kernels with known results.
 #![allow(unsafe_code, reason = "a launch uses memory by addresses")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -30,7 +30,7 @@ fn launch(ptx: &str, [blocks, threads]: [u32; 2], values: &[u32], count: usize) 
     Ok(out)
 }
 
-/// Runs a block of threads, each of which may write one number.
+/// Runs a block of threads that write one element each.
 fn run(body: &str, threads: u32, values: &[u32]) -> Vec<u32> {
     launch(&module(body), [1, threads], values, threads as usize).unwrap()
 }

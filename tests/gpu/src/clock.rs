@@ -7,11 +7,11 @@ use laptime_probe::{Anchor, DeviceAnchor, DeviceClock, DeviceMoment, Resolved, S
 
 use crate::{Answer, Bench, Failed, expect, median};
 
-/// Long enough for the host to put all of a measurement on the stream before the device begins with it.
+/// Long enough for the host to submit a whole measurement before the device starts it.
 const PLUG_NANOS: u64 = 2_000_000;
 const TIMES: usize = 21;
 
-/// The device's global timer at a moment that the host knows within limits.
+/// A reading of the device's global timer with its host time range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TimerAnchor {
     /// Host clock before and after.
@@ -40,7 +40,7 @@ impl TimerAnchor {
     }
 }
 
-/// Asks until the device got there.
+/// Polls until the mark is reached.
 pub fn moment(clock: &EventClock, stamp: Stamp) -> Result<DeviceMoment, Failed> {
     let began = Instant::now();
     while began.elapsed().as_secs() < 10 {

@@ -3,7 +3,7 @@
 use std::{fmt::Debug, thread};
 
 use half::{bf16, f16};
-use laptime_cuda::decode::{Attention, Linear, Norm, Spread, State, Step, StepSizes, Tuning};
+use laptime_cuda::decode::{Attention, AttentionTuning, Linear, Norm, State, Step, StepRows, StepSizes, Tuning};
 use laptime_cuda::nn::{Pairing, Rotation};
 use laptime_cuda::{Buffer, Cache, CudaError, Element};
 
@@ -264,7 +264,7 @@ fn load_spread<T: Element>(bench: &Bench, case: Case) -> Result<Step<T>, CudaErr
     };
     let splits = if bench.device.facts().capability.0 >= 9 { splits } else { 1 };
     let heads = (case.group as u32).clamp(1, 8).next_power_of_two();
-    let attention = Spread { heads, splits, warps, on_tensor_cores: true };
+    let attention = AttentionTuning { heads, splits, warps, on_tensor_cores: true };
     let tuning = Tuning { attention, ..Tuning::of::<T>(&bench.device, &case.sizes())? };
     case.with_window(bench, Step::load_tuned(&bench.device, &Cache::of_user(), case.sizes(), tuning)?)
 }
@@ -293,7 +293,7 @@ fn attend<T: Tested>(bench: &Bench, case: Case, step: &Step<T>) -> Result<f64, F
     let [query_norm, key_norm] = [0, 1].map(|index| has_norm.then_some(&norms[index].device));
     let attention = Attention { query_norm, key_norm, epsilon: EPSILON, rotation, is_windowed: window.is_some() };
     let caches = [&mut keys.device, &mut values.device];
-    step.attention(bench.device.stream(), &qkv.device, &attention, &state, caches, &mut out)?;
+    step.attention(bench.device.stream(), &qkv.device, &attention, StepRows::All(&state), caches, &mut out)?;
 
     let turns = [&cosines, &sines].map(|table| &table[position * head_dim / 2..(position + 1) * head_dim / 2]);
     let host_norms = [0, 1].map(|index| has_norm.then_some(&norms[index].host[..]));
@@ -389,7 +389,7 @@ pub fn refused(bench: &Bench) -> Answer {
     let mut attended = bench.device.upload(&[0_f32; 16])?;
     let rotation = Rotation { cosines: tables.all(), sines: tables.all(), pairing: Pairing::Halves };
     let attention = Attention { query_norm: None, key_norm: None, epsilon: EPSILON, rotation, is_windowed: false };
-    step.attention(stream, &qkv, &attention, &state, [&mut keys, &mut values], &mut attended)?;
+    step.attention(stream, &qkv, &attention, StepRows::All(&state), [&mut keys, &mut values], &mut attended)?;
     expect(attended.read()?.iter().all(|value| value.is_nan()), || "a position without room gave numbers".to_owned())?;
     expect(keys.read()? == [2.0; 65] && values.read()? == [3.0; 65], || "the cache was written".to_owned())?;
     Ok(words)
@@ -397,7 +397,7 @@ pub fn refused(bench: &Bench) -> Answer {
 
 /// The tokens generated since [`State::begin`], step by step, for all sequences.
 pub fn chosen(state: &State) -> Result<Vec<u32>, CudaError> {
-    let (count, mut chosen) = (state.count.read()?[0] as usize, state.chosen.read()?);
+    let (count, mut chosen) = (state.count.read()?[0] as usize, state.generated.read()?);
     chosen.truncate(count * state.token.length());
     Ok(chosen)
 }

@@ -5,7 +5,7 @@
 use std::{fmt::Write as _, sync::Arc, thread};
 
 use half::bf16;
-use laptime_cuda::decode::{Spread, Step, StepSizes, Together, Tuning};
+use laptime_cuda::decode::{AttentionTuning, Step, StepSizes, TensorTuning, Tuning};
 use laptime_cuda::{Blas, Buffer, Cache, CudaError, Element, EventClock, Graph, Sizes};
 
 use crate::decode_speed::{Decoder, Maker, Model, QWEN3_0_6B, QWEN3_4B};
@@ -21,10 +21,10 @@ const TOLERANCE: f64 = 3e-2;
 struct Trial {
     batch: u32,
     context: u32,
-    /// Blocks that share the positions of a head, and their warps.
+    /// Splits, and warps per block.
     spreads: &'static [(u32, u32)],
-    /// Vectors, blocks that share a width, warps and copies in flight.
-    together: &'static [(u32, u32, u32, u32)],
+    /// Vectors, splits, warps and copies in flight.
+    tensor: &'static [(u32, u32, u32, u32)],
     has_blas: bool,
 }
 
@@ -33,31 +33,31 @@ const BATCHES: [Trial; 4] = [
         batch: 1,
         context: 512,
         spreads: &[(4, 8), (8, 4), (8, 8), (16, 4)],
-        together: &[(8, 8, 8, 4)],
+        tensor: &[(8, 8, 8, 4)],
         has_blas: false,
     },
     Trial {
         batch: 8,
         context: 512,
         spreads: &[(1, 8), (2, 8), (2, 4), (4, 4), (4, 8), (8, 4)],
-        together: &[(8, 8, 8, 4), (8, 8, 8, 3), (8, 4, 8, 4), (8, 8, 8, 6), (8, 8, 12, 3)],
+        tensor: &[(8, 8, 8, 4), (8, 8, 8, 3), (8, 4, 8, 4), (8, 8, 8, 6), (8, 8, 12, 3)],
         has_blas: false,
     },
     Trial {
         batch: 32,
         context: 512,
         spreads: &[(1, 4), (1, 8), (2, 4), (2, 8)],
-        together: &[(32, 8, 8, 2), (32, 8, 8, 3), (32, 8, 8, 6), (32, 4, 8, 2)],
+        tensor: &[(32, 8, 8, 2), (32, 8, 8, 3), (32, 8, 8, 6), (32, 4, 8, 2)],
         has_blas: true,
     },
-    Trial { batch: 128, context: 512, spreads: &[(1, 4), (1, 8), (2, 4)], together: &[], has_blas: true },
+    Trial { batch: 128, context: 512, spreads: &[(1, 4), (1, 8), (2, 4)], tensor: &[], has_blas: true },
 ];
 
 const LONG: Trial = Trial {
     batch: 1,
     context: 32_768,
     spreads: &[(8, 8), (8, 16), (16, 4), (16, 8), (16, 12), (16, 16)],
-    together: &[],
+    tensor: &[],
     has_blas: false,
 };
 
@@ -80,34 +80,38 @@ impl Trial {
         StepSizes { batch: self.batch, capacity: if self.context > 1024 { 33_000 } else { 1024 }, ..model.sizes }
     }
 
-    /// The kernels that multiply number by number.
+    /// The kernels without tensor cores.
     fn plain(&self, sizes: &StepSizes) -> Tuning {
         let heads = (sizes.heads / sizes.kv_heads).clamp(1, 4);
         let is_long = self.context > 1024;
-        let attention = Spread { heads: if is_long { heads / 2 } else { heads }, splits: 8, ..Spread::PLAIN };
+        let attention =
+            AttentionTuning { heads: if is_long { heads / 2 } else { heads }, splits: 8, ..AttentionTuning::PLAIN };
         let (warps, depth) = if heads > 2 { (12, 6) } else { (16, 5) };
-        Tuning { warps, depth, attention, together: None }
+        Tuning { warps, depth, attention, tensor: None }
     }
 
-    fn spreads(&self, sizes: &StepSizes) -> Vec<Spread> {
+    fn spreads(&self, sizes: &StepSizes) -> Vec<AttentionTuning> {
         let heads = (sizes.heads / sizes.kv_heads).clamp(1, 8).next_power_of_two();
-        let spread =
-            |(splits, warps): &(u32, u32)| Spread { heads, splits: *splits, warps: *warps, on_tensor_cores: true };
+        let spread = |(splits, warps): &(u32, u32)| AttentionTuning {
+            heads,
+            splits: *splits,
+            warps: *warps,
+            on_tensor_cores: true,
+        };
         self.spreads.iter().map(spread).collect()
     }
 
-    /// Those whose vectors fit the shared memory of a block.
-    fn together(&self, sizes: &StepSizes) -> Vec<Together> {
-        let together = |(vectors, splits, warps, depth): &(u32, u32, u32, u32)| Together {
+    /// Variants whose vectors fit in shared memory.
+    fn tensor_tunings(&self, sizes: &StepSizes) -> Vec<TensorTuning> {
+        let tuning = |(vectors, splits, warps, depth): &(u32, u32, u32, u32)| TensorTuning {
             vectors: *vectors,
             splits: *splits,
             warps: *warps,
             depth: *depth,
         };
-        let fits = |together: &Together| {
-            together.vectors * sizes.hidden * 2 + together.warps * together.depth * 2048 < 215 << 10
-        };
-        self.together.iter().map(together).filter(fits).collect()
+        let fits =
+            |tensor: &TensorTuning| tensor.vectors * sizes.hidden * 2 + tensor.warps * tensor.depth * 2048 < 215 << 10;
+        self.tensor.iter().map(tuning).filter(fits).collect()
     }
 }
 
@@ -115,7 +119,7 @@ impl Trial {
 fn compile(bench: &Bench, sizes: StepSizes, tunings: &[Tuning]) {
     thread::scope(|scope| {
         for tuning in tunings {
-            // An error comes again when the variant is loaded.
+            // An error is reported when the variant is loaded.
             scope.spawn(|| drop(Step::<bf16>::load_tuned(&bench.device, &Cache::of_user(), sizes, *tuning)));
         }
     });
@@ -135,9 +139,9 @@ fn tried(bench: &Bench, name: &str, model: &Model, trial: &Trial) -> Answer {
     let (plain, chosen) = (trial.plain(&sizes), Tuning::of::<bf16>(&bench.device, &sizes)?);
     let spreads: Vec<Tuning> =
         trial.spreads(&sizes).into_iter().map(|attention| Tuning { attention, ..plain }).collect();
-    let together: Vec<Tuning> =
-        trial.together(&sizes).into_iter().map(|together| Tuning { together: Some(together), ..plain }).collect();
-    compile(bench, sizes, &[vec![plain, chosen], spreads.clone(), together.clone()].concat());
+    let tensor: Vec<Tuning> =
+        trial.tensor_tunings(&sizes).into_iter().map(|tensor| Tuning { tensor: Some(tensor), ..plain }).collect();
+    compile(bench, sizes, &[vec![plain, chosen], spreads.clone(), tensor.clone()].concat());
 
     let maker = Maker::new(bench)?;
     let decoder = maker.decoder(&Model { layers: LAYERS, sizes, ..*model })?;
@@ -149,11 +153,11 @@ fn tried(bench: &Bench, name: &str, model: &Model, trial: &Trial) -> Answer {
     let mut words = format!("{name}, {} sequences behind {} positions, us:", trial.batch, trial.context);
     let _ = write!(words, "\n  plain: {}{}", run.kinds(&step, &["attention"])?, run.kinds(&step, &PRODUCTS)?);
     for tuning in spreads {
-        let Spread { splits, warps, .. } = tuning.attention;
+        let AttentionTuning { splits, warps, .. } = tuning.attention;
         let _ = write!(words, "\n  {splits} splits, {warps} warps:{}", run.checked(tuning, &["attention"])?);
     }
-    for tuning in together {
-        let _ = write!(words, "\n  {:?}:{}", tuning.together, run.checked(tuning, &PRODUCTS)?);
+    for tuning in tensor {
+        let _ = write!(words, "\n  {:?}:{}", tuning.tensor, run.checked(tuning, &PRODUCTS)?);
     }
     if trial.has_blas {
         let _ = write!(words, "\n  cuBLAS:{}", run.blas()?);
@@ -169,7 +173,7 @@ impl Run<'_> {
         Step::load_tuned(&self.bench.device, &Cache::of_user(), self.decoder.sizes, tuning)
     }
 
-    /// All that a layer writes, from the same hidden states.
+    /// The results of a layer, from the same hidden states.
     fn outputs(&mut self, step: &Step<bf16>) -> Result<Vec<Vec<f32>>, Failed> {
         let poison = |buffer: &mut Buffer<bf16>| buffer.write(&vec![bf16::NAN; buffer.length()]);
         let activations = &mut self.decoder.activations;
@@ -246,7 +250,7 @@ impl Run<'_> {
         Ok(words)
     }
 
-    /// The time of a layer among others, and what a step of all layers comes to.
+    /// The time of a layer among others, and of a step of all layers.
     fn step(&mut self, layers: usize, tuning: Tuning) -> Answer {
         let step = self.load(tuning)?;
         let whole = self.decoder.whole(self.bench, &step)?;

@@ -3,7 +3,7 @@
 use half::{bf16, f16};
 use laptime_cuda::{
     Buffer, Cache,
-    decode::{Adapted, AdaptedSizes, Drawing, DrawingSizes, DrawingStep, LatentTarget, Linear, Norm},
+    decode::{AdaLn, AdaLnSizes, Diffusion, DiffusionSizes, DiffusionStep, LatentTarget, Linear, Norm},
 };
 
 use crate::decode::{Both, EPSILON, Tested, both, narrow, random, widen};
@@ -35,8 +35,8 @@ fn products_of<T: Tested>(bench: &Bench) -> Result<f64, Failed> {
 
 /// The errors of a layer's products, each with separate inputs.
 fn layer<T: Tested>(bench: &Bench, [width, ffn]: [usize; 2]) -> Result<Vec<(&'static str, f64)>, Failed> {
-    let sizes = AdaptedSizes { batch: VECTORS as u32, hidden: width as u32, ffn: ffn as u32 };
-    let adapted = Adapted::<T>::load(&bench.device, &Cache::of_user(), sizes)?;
+    let sizes = AdaLnSizes { batch: VECTORS as u32, hidden: width as u32, ffn: ffn as u32 };
+    let adapted = AdaLn::<T>::load(&bench.device, &Cache::of_user(), sizes)?;
     let stream = bench.device.stream();
     let reach = 1.0 / (width as f32).sqrt();
     let x = random::<T>(bench, VECTORS * width, 1, 0.0, 1.0)?;
@@ -99,15 +99,15 @@ pub fn steps(bench: &Bench) -> Answer {
     Ok(format!("worst error f32 {:.0e}, bf16 {:.0e}, f16 {:.0e}", worst[0], worst[1], worst[2]))
 }
 
-const SIZES: DrawingSizes = DrawingSizes { latent: 64, hidden: 1536, steps: 3, capacity: 4 };
+const SIZES: DiffusionSizes = DiffusionSizes { latent: 64, hidden: 1536, steps: 3, capacity: 4 };
 const SCALE: f32 = 1.3;
 
 /// A latent in a few steps whose velocities are noise: what steps begin with, and what is left at the end.
 fn steps_of<T: Tested>(bench: &Bench) -> Result<f64, Failed> {
-    let DrawingSizes { latent, hidden, steps, capacity } = SIZES;
+    let DiffusionSizes { latent, hidden, steps, capacity } = SIZES;
     let (latent, width) = (latent as usize, hidden as usize);
-    let kernels = DrawingStep::<T>::load(&bench.device, &Cache::of_user())?;
-    let (stream, mut drawing) = (bench.device.stream(), Drawing::<T>::new(&bench.device, SIZES)?);
+    let kernels = DiffusionStep::<T>::load(&bench.device, &Cache::of_user())?;
+    let (stream, mut drawing) = (bench.device.stream(), Diffusion::<T>::new(&bench.device, SIZES)?);
     let factors = noise(5 * steps as usize, 1).as_chunks().0.to_vec();
     let start = noise(capacity as usize * latent, 2);
     drawing.begin(&factors, SCALE, &start)?;
@@ -127,7 +127,8 @@ fn steps_of<T: Tested>(bench: &Bench) -> Result<f64, Failed> {
         (sample, before) = (next, Some(guess));
     }
     let (mut row, mut sound) = (spoiled::<T>(bench, latent)?, spoiled::<T>(bench, 2 * latent)?);
-    let to = LatentTarget { row: &mut row, sound: sound.slice_mut(latent..2 * latent)?, divisor: 0.5, bias: 0.25 };
+    let to =
+        LatentTarget { connector: &mut row, decoder: sound.slice_mut(latent..2 * latent)?, divisor: 0.5, bias: 0.25 };
     kernels.end(stream, &mut drawing, to)?;
     let made = &drawing.latents.read()?[2 * latent..3 * latent];
     worst = worst.max(error(&row, &sample)?).max(worst_error(made, &sample));
@@ -141,7 +142,7 @@ fn steps_of<T: Tested>(bench: &Bench) -> Result<f64, Failed> {
 }
 
 /// The conditioning of the head at three times.
-fn conditioning<T: Tested>(bench: &Bench, kernels: &DrawingStep<T>) -> Result<f64, Failed> {
+fn conditioning<T: Tested>(bench: &Bench, kernels: &DiffusionStep<T>) -> Result<f64, Failed> {
     let width = 300;
     let (conditions, times) =
         (random::<T>(bench, 2 * width, 1, 0.0, 2.0)?, random::<T>(bench, 3 * width, 2, 0.0, 2.0)?);

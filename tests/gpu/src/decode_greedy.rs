@@ -1,4 +1,4 @@
-//! A small decoder that selects its tokens on the device, compared with the same on the CPU.
+//! A small decoder that selects its tokens on the device, compared with the CPU.
 
 use laptime_cuda::decode::{Linear, Norm, State, Step, StepSizes};
 use laptime_cuda::nn::{Pairing, Rotation};

@@ -1,6 +1,6 @@
 //! A whole layer and the end of a step, as the checks of steps run them.
 
-use laptime_cuda::decode::{Attention, Linear, Norm, State, Step, StepSizes};
+use laptime_cuda::decode::{Attention, Linear, Norm, State, Step, StepRows, StepSizes};
 use laptime_cuda::nn::Rotation;
 use laptime_cuda::{Buffer, CudaError, Device, Element, Stream};
 
@@ -74,7 +74,7 @@ impl<T: Element> Layer<'_, T> {
         step.norm_linear(stream, x, &before, &self.qkv, qkv, [sizes.qkv(), hidden])?;
         let (query_norm, key_norm) = (self.query_norm, self.key_norm);
         let attention = Attention { query_norm, key_norm, epsilon, rotation, is_windowed: false };
-        step.attention(stream, qkv, &attention, state, cache, attended)?;
+        step.attention(stream, qkv, &attention, StepRows::All(state), cache, attended)?;
         step.linear_add(stream, attended, &self.output, x, [hidden, sizes.attended()])?;
         let between = Norm { weight: self.ffn_norm, epsilon };
         step.norm_gate_up(stream, x, &between, &self.gate_up, gated, [ffn, hidden])?;

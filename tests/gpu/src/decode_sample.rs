@@ -2,7 +2,9 @@
 #![allow(unsafe_code)]
 
 use half::{bf16, f16};
-use laptime_cuda::decode::{Choice, FrameStep, FrameTables, Frames, NextRow, Rules, Sampler, Sampling, SamplingPart};
+use laptime_cuda::decode::{
+    FrameStep, FrameTables, Frames, NextRow, Rules, SampledCode, Sampler, Sampling, SamplingPart,
+};
 use laptime_cuda::{Buffer, Cache, Element, EventClock, Graph};
 use std::sync::Arc;
 
@@ -56,7 +58,7 @@ fn choices_of<T: Element>(bench: &Bench) -> Result<usize, Failed> {
     Ok(made)
 }
 
-/// A run of frames with a choice each, on both sides.
+/// Samples a code for each of several frames, on both sides.
 struct Run<'a> {
     bench: &'a Bench,
     sampling: Sampling,
@@ -117,9 +119,9 @@ impl<'a> Run<'a> {
     }
 }
 
-/// The choice that begins a frame and is reported to the host.
-fn reported<T>(position: &mut Buffer<u32>, frame: u32) -> Choice<'_, T> {
-    Choice { group: 1, begins: frame > 0, position: Some(position), is_reported: true, next: None }
+/// The code that begins a frame and is reported to the host.
+fn reported<T>(position: &mut Buffer<u32>, frame: u32) -> SampledCode<'_, T> {
+    SampledCode { group: 1, begins: frame > 0, position: Some(position), is_reported: true, next: None }
 }
 
 /// Logits with a few outliers, some equal ones, and one NaN.
@@ -174,14 +176,14 @@ fn sums_of<T: Element>(bench: &Bench, most: f64) -> Result<(), Failed> {
             .collect();
         judge::<T>("a sum", x.read()?, &expected, most)?;
         let table = others.1.slice((2 * size * width) as usize..(3 * size * width) as usize)?;
-        step.row(stream, (&frames, 3), (table, size), &mut x, width)?;
+        step.embed_code(stream, (&frames, 3), (table, size), &mut x, width)?;
         let from = ((2 * size + mine[3]) * width) as usize;
         judge::<T>("a row", x.read()?, &others.0[from..from + width as usize], 0.0)?;
     }
     sampler_row(bench, &others.1, size, &mut x, &others.0)
 }
 
-/// A choice lays the row of its code down for the next step.
+/// Sampling also looks up the embedding for the next step.
 fn sampler_row<T: Element>(
     bench: &Bench,
     table: &Buffer<T>,
@@ -198,7 +200,13 @@ fn sampler_row<T: Element>(
     let (logits, mut frames) = (device.upload(&logits)?, Frames::new(device, 1, 2)?);
     let width = x.length() as u32;
     let next = Some(NextRow { table: table.all(), size, x, width });
-    sampler.sample(SamplingPart::All, stream, &logits, (&mut by, &mut frames), Choice { next, ..Choice::code(1) })?;
+    sampler.sample(
+        SamplingPart::All,
+        stream,
+        &logits,
+        (&mut by, &mut frames),
+        SampledCode { next, ..SampledCode::code(1) },
+    )?;
     expect(frames.codes.read()? == [0, 7], || "another code was chosen".to_owned())?;
     judge::<T>("the next row", x.read()?, &expected[7 * width as usize..8 * width as usize], 0.0)
 }
@@ -209,7 +217,7 @@ fn judge<T: Element>(what: &str, found: Vec<T>, expected: &[f32], most: f64) -> 
     expect(error <= most, || format!("{what}: worst error {error:.1e}, at most {most:.0e}"))
 }
 
-/// The time of a choice, as one of twenty in a graph.
+/// The time of sampling, as one of twenty in a graph.
 pub fn speed(bench: &Bench) -> Answer {
     let (device, stream) = (&bench.device, bench.device.stream());
     let mut sampler = Sampler::<bf16>::load(device, &Cache::of_user())?;
@@ -226,7 +234,8 @@ pub fn speed(bench: &Bench) -> Answer {
         let (logits, mut by) = (device.upload(&logits)?, Sampling::new(device, vocab, &[1], true)?);
         let mut frames = Frames::new(device, 8, 16)?;
         by.begin(stream, &rules)?;
-        let mut choose = || sampler.sample(SamplingPart::All, stream, &logits, (&mut by, &mut frames), Choice::code(1));
+        let mut choose =
+            || sampler.sample(SamplingPart::All, stream, &logits, (&mut by, &mut frames), SampledCode::code(1));
         choose()?;
         let graph = Graph::capture(stream, || (0..20).try_for_each(|_| choose()))?;
         graph.upload(stream)?;

@@ -3,7 +3,7 @@
 use std::{fmt::Write as _, sync::Arc};
 
 use half::bf16;
-use laptime_cuda::decode::{Attention, Linear, Norm, Spread, State, Step, StepSizes, Tuning};
+use laptime_cuda::decode::{Attention, AttentionTuning, Linear, Norm, State, Step, StepRows, StepSizes, Tuning};
 use laptime_cuda::nn::{Pairing, Rotation};
 use laptime_cuda::{Buffer, Cache, CudaError, EventClock, Graph, nn::Operations};
 
@@ -196,7 +196,7 @@ impl Decoder {
                     "attention" => {
                         let (query_norm, key_norm) = (layer.query_norm, layer.key_norm);
                         let attention = Attention { query_norm, key_norm, epsilon: 1e-6, rotation, is_windowed: false };
-                        step.attention(stream, qkv, &attention, state, [keys, values], attended)?;
+                        step.attention(stream, qkv, &attention, StepRows::All(state), [keys, values], attended)?;
                     }
                     "output" => {
                         step.linear_add(stream, attended, &layer.output, x, [sizes.hidden, sizes.attended()])?;
@@ -284,7 +284,7 @@ fn speed(bench: &Bench, model: &Model) -> Answer {
         }
     }
     for (warps, depth, heads) in OTHERS {
-        let tuning = Tuning { warps, depth, attention: Spread { heads, ..chosen.attention }, together: None };
+        let tuning = Tuning { warps, depth, attention: AttentionTuning { heads, ..chosen.attention }, tensor: None };
         words += &other(bench, &clock, &mut decoder, &load(tuning)?, tuning)?;
     }
     expect(best <= model.budget, || format!("{best:.2} ms per token, {} at most\n{words}", model.budget))?;
@@ -301,7 +301,7 @@ fn other(
 ) -> Result<String, Failed> {
     let graph = decoder.whole(bench, step)?;
     let millis = decoder.micros(bench, clock, &graph, CONTEXT)? / 1e3;
-    let Tuning { warps, depth, attention: Spread { heads, .. }, .. } = tuning;
+    let Tuning { warps, depth, attention: AttentionTuning { heads, .. }, .. } = tuning;
     let mut words = format!("\n{warps} warps, {depth} deep, {heads} heads: {millis:.3} ms");
     if (warps, depth) == (16, 5) {
         let graph = decoder.kind(bench, step, "attention")?;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use half::bf16;
-use laptime_cuda::decode::{Adapted, AdaptedSizes, Linear, Norm, Spread, Tuning};
+use laptime_cuda::decode::{AdaLn, AdaLnSizes, AttentionTuning, Linear, Norm, Tuning};
 use laptime_cuda::{Buffer, Cache, EventClock, Graph};
 
 use crate::{Answer, Bench, Failed, clock::stream_nanos, decode_speed::Maker};
@@ -19,9 +19,9 @@ pub fn steps(bench: &Bench) -> Answer {
         let layers = (0..4).map(|_| HeadLayer::new(&maker, hidden, ffn)).collect::<Result<Vec<_>, _>>()?;
         let bytes: usize = layers.iter().map(|layer| layer.gate_up.bytes() + layer.down.bytes()).sum();
         for (warps, depth) in ADAPTED {
-            let tuning = Tuning { warps, depth, attention: Spread::PLAIN, together: None };
-            let sizes = AdaptedSizes { batch: 2, hidden, ffn };
-            let adapted = Adapted::load_tuned(&bench.device, &Cache::of_user(), sizes, tuning)?;
+            let tuning = Tuning { warps, depth, attention: AttentionTuning::PLAIN, tensor: None };
+            let sizes = AdaLnSizes { batch: 2, hidden, ffn };
+            let adapted = AdaLn::load_tuned(&bench.device, &Cache::of_user(), sizes, tuning)?;
             let micros = of_step(bench, &maker, &adapted, &layers, [hidden, ffn])?;
             let rate = bytes as f64 / micros / 1e6;
             words.push(format!("{hidden}: {warps} warps, {depth} deep: {micros:.1} us per step, {rate:.2} TB/s"));
@@ -53,7 +53,7 @@ impl HeadLayer {
 fn of_step(
     bench: &Bench,
     maker: &Maker<'_>,
-    adapted: &Adapted<bf16>,
+    adapted: &AdaLn<bf16>,
     layers: &[HeadLayer],
     [hidden, ffn]: [u32; 2],
 ) -> Result<f64, Failed> {

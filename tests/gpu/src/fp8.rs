@@ -1,4 +1,4 @@
-//! Matrices in e4m3 compared with references on the CPU.
+//! FP8 matrices compared with references on the CPU.
 
 use half::{bf16, f16};
 use laptime_cuda::decode::{Linear, Norm, Step, StepSizes};
@@ -31,12 +31,12 @@ fn matrices_of<T: Tested>(bench: &Bench) -> Result<(), Failed> {
         let ([rows, width], what) = (shape, format!("{} {shape:?} {scales:?}", T::NAME));
         let sizes = [rows as u32, width as u32];
         let mut values = random::<T>(bench, rows * width, 7, 0.0, 3.0)?.host;
-        // Halves between codes, zeros, and subnormal numbers beside the largest.
+        // Ties between codes, zeros, and subnormals next to large values.
         values.iter_mut().step_by(5).for_each(|value| *value = (*value * 16.0).round() / 16.0);
         values[..width.min(6)].fill(0.0);
         values.iter_mut().step_by(11).for_each(|value| *value /= 1024.0);
         let (from, host) = (narrow::<T>(&values), widen(&narrow::<T>(&values)));
-        let mut storage = bench.device.upload(&vec![T::narrowed(0.0); scales.numbers::<T>(sizes) as usize])?;
+        let mut storage = bench.device.upload(&vec![T::narrowed(0.0); scales.elements::<T>(sizes) as usize])?;
         kernels.quantise(stream, &bench.device.upload(&from)?, &mut storage, sizes, scales)?;
         let found = fp8::parts(bytemuck::cast_slice(&storage.read()?), shape, group(scales, width));
         let expected = fp8::quantise(&host, shape, group(scales, width));
@@ -51,14 +51,14 @@ fn matrices_of<T: Tested>(bench: &Bench) -> Result<(), Failed> {
     every_code(bench, &kernels)
 }
 
-/// Both ways in which codes are widened, by rows of 16 and by single numbers, know every code.
+/// Both decoders, by vectors of 16 and by single elements, know every code.
 fn every_code<T: Tested>(bench: &Bench, kernels: &Fp8<T>) -> Result<(), Failed> {
     for shape in [[1_usize, 256], [256, 1]] {
         let (sizes, scales) = (shape.map(|side| side as u32), Fp8Scales::Rows);
         let ones = shape[0].min(256);
         let mut bytes: Vec<u8> = (0..=255).collect();
         bytes.extend(std::iter::repeat_n(1.0_f32.to_le_bytes(), ones).flatten());
-        bytes.resize(scales.numbers::<T>(sizes) as usize * size_of::<T>(), 0);
+        bytes.resize(scales.elements::<T>(sizes) as usize * size_of::<T>(), 0);
         let storage = bench.device.upload(&bytemuck::pod_collect_to_vec::<u8, T>(&bytes))?;
         let mut out = bench.device.upload(&[T::narrowed(0.0); 256])?;
         kernels.dequantise(bench.device.stream(), &storage, &mut out, sizes, scales)?;
@@ -115,12 +115,12 @@ fn quantised<T: Tested>(bench: &Bench, shape: [usize; 2], scales: Fp8Scales) -> 
     let sizes = [rows as u32, width as u32];
     let weight = random::<T>(bench, rows * width, 3, 0.0, 1.0 / (width as f32).sqrt())?;
     let kernels = Fp8::<T>::load(&bench.device, &Cache::of_user())?;
-    let mut device = bench.device.allocate(scales.numbers::<T>(sizes) as usize)?;
+    let mut device = bench.device.allocate(scales.elements::<T>(sizes) as usize)?;
     kernels.quantise(bench.device.stream(), &weight.device, &mut device, sizes, scales)?;
     let group = group(scales, width);
     let mut parts = fp8::parts(bytemuck::cast_slice(&device.read()?), shape, group);
     if scales == Fp8Scales::Blocks {
-        // Those of published checkpoints are no powers of two.
+        // The scales of published checkpoints are not powers of two.
         parts.1.iter_mut().zip(noise(rows * width, 8)).for_each(|(scale, noise)| *scale *= 1.3 + 0.2 * noise);
         device.write(&bytemuck::pod_collect_to_vec(&fp8::storage(&parts, shape)))?;
     }

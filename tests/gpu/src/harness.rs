@@ -65,7 +65,7 @@ pub fn run(bench: Result<Bench, CudaError>, tests: &[Test], words: &[&str]) -> i
     Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Says why there is nothing to test on.
+/// Reports why there is no GPU to test.
 pub fn refuse(error: &CudaError) -> io::Result<ExitCode> {
     let mut out = io::stderr();
     writeln!(out, "error: {error}")?;
@@ -75,7 +75,7 @@ pub fn refuse(error: &CudaError) -> io::Result<ExitCode> {
     Ok(ExitCode::from(2))
 }
 
-/// The median; no number without values, so that no bound holds.
+/// The median; NaN without values, so that no bound holds.
 pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)

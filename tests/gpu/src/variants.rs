@@ -2,7 +2,7 @@
 
 use laptime_cuda::{BASICS, decode, nn, nvrtc::Source};
 
-const NUMBERS: [&str; 3] = ["-DNUMBER_F32", "-DNUMBER_BF16", "-DNUMBER_F16"];
+const NUMBERS: [&str; 3] = ["-DDTYPE_F32", "-DDTYPE_BF16", "-DDTYPE_F16"];
 
 /// The head sizes for which attention is compiled; others are possible.
 const HEAD_DIMS: [u32; 8] = [6, 16, 32, 64, 80, 96, 128, 256];
@@ -21,7 +21,7 @@ const OF_HEADS: [(&str, bool, &[u32]); 7] = [
 const OF_WARPGROUPS: &str = "block_attention_hopper.cu";
 
 /// Variants of decode kernels of any type.
-const DECODE: [(&str, &[&str]); 5] = [
+const DECODE: [(&str, &[&str]); 4] = [
     (
         "decode_linear.cu",
         &[
@@ -31,16 +31,16 @@ const DECODE: [(&str, &[&str]); 5] = [
             "-DBATCH=8 -DWARPS=16 -DDEPTH=5 -DWEIGHTS_FP8",
             "-DBATCH=1 -DWARPS=16 -DDEPTH=5 -DWEIGHTS_FP8 -DSCALED_BLOCKS",
             "-DBATCH=8 -DWARPS=16 -DDEPTH=5 -DWEIGHTS_FP8 -DSCALED_BLOCKS",
+            "-DBATCH=2 -DWARPS=24 -DDEPTH=3 -DADALN",
         ],
     ),
     ("decode_linear_tensor.cu", &[]),
-    ("decode_adapted.cu", &["-DBATCH=2 -DWARPS=24 -DDEPTH=3"]),
     (
         "decode_attention.cu",
         &[
-            "-DHEAD_DIM=80 -DTOGETHER=1 -DSPLITS=8 -DWARPS=8 -DREGISTERS=96",
-            "-DHEAD_DIM=128 -DTOGETHER=4 -DSPLITS=8 -DWARPS=8 -DREGISTERS=128",
-            "-DHEAD_DIM=256 -DWINDOW=512 -DTOGETHER=8 -DSPLITS=1 -DWARPS=8 -DREGISTERS=255",
+            "-DHEAD_DIM=80 -DHEADS=1 -DSPLITS=8 -DWARPS=8 -DMAX_REGISTERS=96",
+            "-DHEAD_DIM=128 -DHEADS=4 -DSPLITS=8 -DWARPS=8 -DMAX_REGISTERS=128",
+            "-DHEAD_DIM=256 -DWINDOW=512 -DHEADS=8 -DSPLITS=1 -DWARPS=8 -DMAX_REGISTERS=255",
         ],
     ),
     ("", &[""]),
@@ -59,9 +59,9 @@ const DECODE_TENSOR: [(&str, &[&str]); 2] = [
     (
         "decode_attention.cu",
         &[
-            "-DHEAD_DIM=64 -DTOGETHER=8 -DSPLITS=1 -DWARPS=8 -DREGISTERS=128 -DON_TENSOR_CORES",
-            "-DHEAD_DIM=128 -DWINDOW=512 -DTOGETHER=2 -DSPLITS=16 -DWARPS=8 -DREGISTERS=128 -DON_TENSOR_CORES",
-            "-DHEAD_DIM=128 -DTOGETHER=4 -DSPLITS=4 -DWARPS=8 -DREGISTERS=128 -DON_TENSOR_CORES",
+            "-DHEAD_DIM=64 -DHEADS=8 -DSPLITS=1 -DWARPS=8 -DMAX_REGISTERS=128 -DON_TENSOR_CORES",
+            "-DHEAD_DIM=128 -DWINDOW=512 -DHEADS=2 -DSPLITS=16 -DWARPS=8 -DMAX_REGISTERS=128 -DON_TENSOR_CORES",
+            "-DHEAD_DIM=128 -DHEADS=4 -DSPLITS=4 -DWARPS=8 -DMAX_REGISTERS=128 -DON_TENSOR_CORES",
         ],
     ),
 ];

@@ -18,9 +18,9 @@ pub struct Sizes {
 pub struct Matrices {
     /// Whether each one is stored transposed.
     pub is_transposed: bool,
-    /// The distance from one stored row to the next.
+    /// The stride of the stored rows (leading dimension).
     pub row: u32,
-    /// The distance from one matrix to the next; zero if all products use the same one.
+    /// The stride of the matrices; zero if all products use the same one.
     pub stride: u64,
 }
 
@@ -30,12 +30,12 @@ impl Matrices {
         Self { is_transposed: false, row: columns, stride: u64::from(rows) * u64::from(columns) }
     }
 
-    /// The same, used as transposes: they are stored `columns` by `rows`.
+    /// Contiguous transposed matrices, stored `columns` by `rows`.
     pub fn transposed(rows: u32, columns: u32) -> Self {
         Self { is_transposed: true, row: rows, stride: u64::from(rows) * u64::from(columns) }
     }
 
-    /// The same with another distance from one matrix to the next.
+    /// The same with another stride.
     pub fn every(self, stride: u64) -> Self {
         Self { stride, ..self }
     }
@@ -89,10 +89,10 @@ impl Batch {
 
     pub(super) fn fits(&self, a: usize, b: usize, c: usize) -> bool {
         let Self { count, m, n, k, .. } = *self;
-        let apart =
+        let is_disjoint =
             count == 1 || self.c.stride >= u64::from(m.saturating_sub(1)) * u64::from(self.c.row) + u64::from(n);
         let fit = self.a.fits(a, [m, k], count) && self.b.fits(b, [k, n], count) && self.c.fits(c, [m, n], count);
-        fit && apart && !self.c.is_transposed
+        fit && is_disjoint && !self.c.is_transposed
     }
 
     pub(super) fn is_for_cublas(&self) -> bool {
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_reaches_as_far_as_its_last_matrix() {
+    fn a_batch_ends_with_its_last_matrix() {
         let one = Batch::one(SIZES, false);
         let batch = Batch { count: 3, a: one.a.every(10), b: one.b.every(0), c: one.c.every(7), ..one };
         assert!(batch.fits(28, 12, 20));
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn results_of_a_batch_must_lie_apart_and_plainly() {
+    fn results_of_a_batch_must_be_disjoint_and_not_transposed() {
         let one = Batch::one(SIZES, false);
         assert!(!Batch { count: 2, c: one.c.every(5), ..one }.fits(99, 99, 99));
         assert!(!Batch { c: Matrices::transposed(2, 3), ..one }.fits(99, 99, 99));
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_that_cublas_cannot_count_are_refused() {
+    fn sizes_beyond_the_limits_of_cublas_are_refused() {
         let is_for_cublas = |sizes| Batch::one(sizes, false).is_for_cublas();
         assert!(is_for_cublas(SIZES));
         assert!(!is_for_cublas(Sizes { k: 0, ..SIZES }));

@@ -5,8 +5,17 @@ use proptest::prelude::*;
 use super::*;
 
 /// A simulated stream: work takes device time, and each reading of the host clock takes host time.
-#[derive(Debug, Default)]
-struct Fake(Mutex<FakeState>);
+#[derive(Debug, Default, Clone)]
+struct Fake(Arc<Mutex<FakeState>>);
+
+#[derive(Debug)]
+struct FakeEvent(usize, Fake);
+
+impl Drop for FakeEvent {
+    fn drop(&mut self) {
+        assert!(self.1.state().alive.remove(&self.0), "event {} is destroyed twice", self.0);
+    }
+}
 
 #[derive(Debug, Default)]
 struct FakeState {
@@ -45,35 +54,36 @@ impl Fake {
 }
 
 impl Events for Fake {
-    type Event = usize;
+    type Event = Arc<FakeEvent>;
 
-    fn record(&self, reused: Option<usize>) -> Option<usize> {
+    fn record(&self, reused: Option<Arc<FakeEvent>>) -> Option<Arc<FakeEvent>> {
         let mut state = self.state();
         if state.is_capturing {
             return None;
         }
         let at = state.busy_until.max(state.now);
-        let event = reused.unwrap_or(state.events.len());
-        if event == state.events.len() {
+        let number = reused.as_ref().map_or(state.events.len(), |event| event.0);
+        if number == state.events.len() {
             state.events.push(at);
         }
-        state.events[event] = at;
-        state.alive.insert(event);
-        Some(event)
+        state.events[number] = at;
+        state.alive.insert(number);
+        drop(state);
+        Some(reused.unwrap_or_else(|| Arc::new(FakeEvent(number, self.clone()))))
     }
 
-    fn reached(&self, event: usize) -> Reached {
+    fn reached(&self, event: &Arc<FakeEvent>) -> Reached {
         let state = self.state();
-        match state.events[event] + state.late <= state.now {
+        match state.events[event.0] + state.late <= state.now {
             _ if state.is_broken => Reached::Never,
             true => Reached::Yes,
             false => Reached::NotYet,
         }
     }
 
-    fn nanos_between(&self, from: usize, to: usize) -> Option<i64> {
+    fn nanos_between(&self, from: &Arc<FakeEvent>, to: &Arc<FakeEvent>) -> Option<i64> {
         let state = self.state();
-        Some(state.events[to] as i64 - state.events[from] as i64)
+        Some(state.events[to.0] as i64 - state.events[from.0] as i64)
     }
 
     fn is_idle(&self) -> bool {
@@ -86,10 +96,6 @@ impl Events for Fake {
         let nanos = state.now;
         state.now += state.look_nanos;
         HostTime { ticks: Ticks(nanos * 2), nanos }
-    }
-
-    fn destroy(&self, event: usize) {
-        assert!(self.state().alive.remove(&event), "event {event} is destroyed twice");
     }
 }
 
@@ -200,37 +206,14 @@ fn a_time_far_from_its_anchor_is_less_certain() {
 
 #[test]
 fn every_event_is_destroyed_with_the_clock() {
-    let fake = Arc::new(Fake::default());
-    let clock = Clock::over(Arc::clone(&fake));
+    let fake = Fake::default();
+    let clock = Clock::over(fake.clone());
     clock.anchor();
     let stamp = clock.mark().unwrap();
     clock.mark().unwrap();
     at(clock.resolve(stamp));
     drop(clock);
     assert!(fake.state().alive.is_empty());
-}
-
-impl Events for Arc<Fake> {
-    type Event = usize;
-
-    fn record(&self, reused: Option<usize>) -> Option<usize> {
-        (**self).record(reused)
-    }
-    fn reached(&self, event: usize) -> Reached {
-        (**self).reached(event)
-    }
-    fn nanos_between(&self, from: usize, to: usize) -> Option<i64> {
-        (**self).nanos_between(from, to)
-    }
-    fn is_idle(&self) -> bool {
-        (**self).is_idle()
-    }
-    fn host_time(&self) -> HostTime {
-        (**self).host_time()
-    }
-    fn destroy(&self, event: usize) {
-        (**self).destroy(event);
-    }
 }
 
 proptest! {

@@ -1,16 +1,16 @@
-//! Frames of codes: converts the codes of a frame to the input vector of a step.
+//! Frames of codes, and their embeddings as the input of a step.
 
 use super::FRAME;
 use crate::launch::*;
 
-/// The codes of all frames and the current frame, on the device, so that steps follow each other without the host.
+/// The codes of all frames and the current frame, on the device, so that steps need no host.
 #[derive(Debug)]
 pub struct Frames {
     /// `[capacity, groups]`. Frames beyond the capacity are not stored.
     pub codes: Buffer<u32>,
     /// The current frame.
     pub frame: Buffer<u32>,
-    /// What the host reads for a frame: its first code, and one if that is the end.
+    /// For the host: the frame's first code, and 1 if it is the end token.
     pub word: Buffer<u32>,
     pub(super) capacity: u32,
     pub(super) groups: u32,
@@ -51,18 +51,18 @@ impl Frames {
     }
 }
 
-/// The embedding tables of the codes of a frame, and the rows of the text that is read along.
+/// The embedding tables of a frame's codes, and the text's embeddings.
 #[derive(Debug)]
 pub struct FrameTables<'a, T> {
-    /// The rows of first codes, `[first_size, width]`.
+    /// The table of the first code, `[first_size, width]`.
     pub first: &'a Buffer<T>,
-    /// The number of rows.
+    /// Rows of the first table.
     pub first_size: u32,
-    /// The rows of the other codes, group by group: `[groups - 1, size, width]`.
+    /// The tables of the other codes, `[groups - 1, size, width]`.
     pub others: &'a Buffer<T>,
-    /// The number of rows per group.
+    /// Rows of each of the other tables.
     pub size: u32,
-    /// One row per frame; the last row serves all later frames.
+    /// One row per frame; the last row is used for all later frames.
     pub text: &'a Buffer<T>,
     /// The number of text rows, on the device; with zero, nothing is added.
     pub text_rows: &'a Buffer<u32>,
@@ -73,7 +73,7 @@ kernels! {
     FrameStep
     FRAME {
         sum_frame: Kernel = step_kernel("sum_frame_step"),
-        code_row: Kernel = step_kernel("code_row_step"),
+        embed_code: Kernel = step_kernel("embed_code_step"),
     }
     |device| {
         overlaps: bool = device.is_hopper_or_later(),
@@ -81,11 +81,10 @@ kernels! {
 }
 
 const THREADS: u32 = 128;
-pub(super) const NO_CODE: &str = "there is no such code in a frame";
+pub(super) const NO_CODE: &str = "the frame has fewer codes";
 
 impl<T: Element> FrameStep<T> {
-    /// Puts the sum of the rows of all codes of the frame and of the text's row into `x` `[width]`. A code beyond its
-    /// table gives NaN.
+    /// Sums the embeddings of all codes of the frame and of the text into `x` `[width]`. A code outside its table gives NaN.
     pub fn sum(
         &self,
         stream: &Stream,
@@ -95,8 +94,8 @@ impl<T: Element> FrameStep<T> {
         width: u32,
     ) -> Done {
         let others = u64::from(frames.groups - 1) * area(tables.size, width);
-        let launch = Launch::new(stream, "adding up a frame")
-            .require(tables.text.length() as u64 >= width.into(), "there is no row of the text");
+        let launch = Launch::new(stream, "embedding a frame")
+            .require(tables.text.length() as u64 >= width.into(), "the text has no rows");
         let launch = frames
             .arguments(launch)
             .read(tables.first, area(tables.first_size, width))
@@ -110,8 +109,8 @@ impl<T: Element> FrameStep<T> {
         launch.run_early(&self.sum_frame, shape(width), self.overlaps)
     }
 
-    /// Puts the row of one code of the frame, from its table `[size, width]`, into `x` `[width]`.
-    pub fn row(
+    /// Looks up the embedding of one code of the frame in its table `[size, width]`.
+    pub fn embed_code(
         &self,
         stream: &Stream,
         (frames, group): (&Frames, u32),
@@ -119,10 +118,10 @@ impl<T: Element> FrameStep<T> {
         x: &mut Buffer<T>,
         width: u32,
     ) -> Done {
-        let launch = Launch::new(stream, "taking the row of a code").require(group < frames.groups, NO_CODE);
+        let launch = Launch::new(stream, "embedding a code").require(group < frames.groups, NO_CODE);
         let launch =
             frames.arguments(launch).with(group).read(table, area(size, width)).with(size).write(x, width).with(width);
-        launch.run_early(&self.code_row, shape(width), self.overlaps)
+        launch.run_early(&self.embed_code, shape(width), self.overlaps)
     }
 }
 

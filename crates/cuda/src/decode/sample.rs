@@ -4,18 +4,18 @@
 use super::{Frames, SAMPLE, frames::NO_CODE};
 use crate::launch::*;
 
-/// The maximum vocabulary: one block holds all logits.
-pub const MOST_SAMPLED: u32 = 4096;
+/// The maximum vocabulary: one block has all logits.
+pub const MAX_SAMPLED_VOCAB: u32 = 4096;
 const SHAPE: Shape = Shape::line(1, 256);
 /// Words of the kernel's `Candidates`.
-const CANDIDATE_WORDS: usize = 4 + 2 * MOST_SAMPLED as usize + MOST_SAMPLED as usize / 2;
+const CANDIDATE_WORDS: usize = 4 + 2 * MAX_SAMPLED_VOCAB as usize + MAX_SAMPLED_VOCAB as usize / 2;
 /// Words of the kernel's `Rules`.
 const RULE_WORDS: usize = 10;
 
 /// The sampling rules.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rules {
-    /// The temperature; with 0 the most likely token is selected.
+    /// The temperature; 0 selects the most likely token.
     pub temperature: f32,
     /// The repetition penalty: logits of earlier tokens are divided by it, or multiplied by it if they are negative.
     pub repetition_penalty: f32,
@@ -59,13 +59,12 @@ pub struct Sampling {
 }
 
 impl Sampling {
-    /// Rules for a vocabulary, with tokens that are never sampled. `remembers` says whether earlier tokens are
-    /// penalised.
+    /// Rules for a vocabulary, with tokens that are never sampled. With `remembers`, earlier tokens are penalised.
     pub fn new(device: &Device, vocab: u32, suppressed: &[u32], remembers: bool) -> Result<Self, CudaError> {
         expect(
             "preparing to sample",
-            (1..=MOST_SAMPLED).contains(&vocab),
-            "there are 1 to 4096 tokens to choose from",
+            (1..=MAX_SAMPLED_VOCAB).contains(&vocab),
+            "the vocabulary must have 1 to 4096 tokens",
         )?;
         let mut mask = vec![0_u32; vocab as usize];
         for token in suppressed {
@@ -83,41 +82,41 @@ impl Sampling {
 
     /// Sets the rules and forgets earlier tokens, in stream order.
     pub fn begin(&mut self, stream: &Stream, rules: &Rules) -> Done {
-        // SAFETY: an array of the host's own memory is no pinned memory.
+        // SAFETY: an array on the stack is not pinned memory.
         unsafe { self.rules.begin_write(&rules.words(), stream)? };
         self.seen.as_mut().map_or(Ok(()), |seen| seen.set_all(stream, 0))
     }
 }
 
-/// A table whose row for the sampled token begins the next step.
+/// A lookup of the sampled token's embedding, as the input of the next step.
 #[derive(Debug)]
 pub struct NextRow<'a, T> {
     /// `[size, width]`.
     pub table: Slice<'a, T>,
     /// Rows of the table. A token outside it gives NaN.
     pub size: u32,
-    /// Where the row goes, `[width]`.
+    /// The result, `[width]`.
     pub x: &'a mut Buffer<T>,
-    /// Numbers of a row.
+    /// The width of a row.
     pub width: u32,
 }
 
-/// Which code of which frame is sampled, and what else advances.
+/// The code that is sampled, and what advances with it.
 #[derive(Debug)]
-pub struct Choice<'a, T> {
+pub struct SampledCode<'a, T> {
     /// The code's group.
     pub group: u32,
     /// Whether it begins the next frame.
     pub begins: bool,
     /// A position that advances by one.
     pub position: Option<&'a mut Buffer<u32>>,
-    /// Whether the result is reported to the host in [`Frames::word`]. Only such a choice may be the end.
+    /// Whether the result is reported to the host in [`Frames::word`]. Only such a code can be the end token.
     pub is_reported: bool,
     /// The input of the next step.
     pub next: Option<NextRow<'a, T>>,
 }
 
-impl<T> Choice<'_, T> {
+impl<T> SampledCode<'_, T> {
     /// A code of the current frame.
     pub fn code(group: u32) -> Self {
         Self { group, begins: false, position: None, is_reported: false, next: None }
@@ -125,21 +124,21 @@ impl<T> Choice<'_, T> {
 }
 
 kernels! {
-    /// The sampling kernels on one device: all at once, or in parts that can be timed separately.
+    /// The sampling kernels on one device: in one kernel, or in parts that can be timed separately.
     Sampler
     SAMPLE {
         kernels: [Kernel; 4] = step_kernels(["sample_step", "top_k_step", "top_p_step", "draw_step"]),
     }
     |device| {
-        between: Buffer<u32> = device.upload(&vec![0; CANDIDATE_WORDS])?,
+        candidates: Buffer<u32> = device.upload(&vec![0; CANDIDATE_WORDS])?,
         overlaps: bool = device.is_hopper_or_later(),
     }
 }
 
-/// All of sampling, or its parts in order. They do the same if they are given the same.
+/// All of sampling, or its parts in order. Both give the same result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SamplingPart {
-    /// All of it, in one kernel.
+    /// Everything in one kernel.
     All,
     /// Penalties, temperature and top-k.
     TopK,
@@ -150,21 +149,21 @@ pub enum SamplingPart {
 }
 
 impl<T: Element> Sampler<T> {
-    /// Samples a token from logits `[vocab]`, or does a part of it. The result is the same on every device for the same
-    /// logits, and token 0 if there is no number.
+    /// Samples a token from logits `[vocab]`, or does a part of it. The result is the same on every device, and token 0 if all
+    /// logits are NaN.
     pub fn sample(
         &mut self,
         part: SamplingPart,
         stream: &Stream,
         logits: &Buffer<T>,
         (by, frames): (&mut Sampling, &mut Frames),
-        choice: Choice<'_, T>,
+        code: SampledCode<'_, T>,
     ) -> Done {
-        let Choice { group, begins, position, is_reported, next } = choice;
+        let SampledCode { group, begins, position, is_reported, next } = code;
         let next = next.as_ref();
         let (size, width) = next.map_or((0, 0), |next| (next.size, next.width));
-        let launch = Launch::new(stream, "choosing a code")
-            .require(logits.length() as u64 >= by.vocab.into(), "the logits are too few")
+        let launch = Launch::new(stream, "sampling a code")
+            .require(logits.length() as u64 >= by.vocab.into(), "there are fewer logits than tokens")
             .require(group < frames.groups, NO_CODE)
             .read(logits, by.vocab)
             .with(by.vocab)
@@ -181,7 +180,7 @@ impl<T: Element> Sampler<T> {
             .with(size)
             .read(next.map(|next| &*next.x), width)
             .with(width)
-            .write(&mut self.between, CANDIDATE_WORDS as u64);
+            .write(&mut self.candidates, CANDIDATE_WORDS as u64);
         launch.run_early(&self.kernels[part as usize], SHAPE, self.overlaps)
     }
 }

@@ -1,4 +1,4 @@
-//! The device state of a step, so that the next step can follow without the host.
+//! The device state of a step, so that steps need no host.
 
 use crate::launch::*;
 
@@ -12,8 +12,8 @@ pub struct State {
     /// The number of generated tokens per sequence.
     pub count: Buffer<u32>,
     /// The generated tokens, `[capacity, batch]`. Those beyond the capacity are not stored.
-    pub chosen: Buffer<u32>,
-    pub(super) best: Buffer<u64>,
+    pub generated: Buffer<u32>,
+    pub(super) keys: Buffer<u64>,
     pub(super) done: Buffer<u32>,
     pub(super) batch: u32,
     pub(super) capacity: u32,
@@ -27,8 +27,8 @@ impl State {
             token: device.upload(&vec![0; sequences])?,
             position: device.upload(&[0])?,
             count: device.upload(&[0])?,
-            chosen: device.upload(&vec![0; sequences * capacity as usize])?,
-            best: device.upload(&vec![0; sequences])?,
+            generated: device.upload(&vec![0; sequences * capacity as usize])?,
+            keys: device.upload(&vec![0; sequences])?,
             done: device.upload(&[0])?,
             batch,
             capacity,

@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use super::product::{Dealer, Linear, Norm, Operands, Product, Products, Weights};
+use super::product::{Linear, Norm, Operands, Planner, Product, Products, Weights};
 use super::{
     ATTENTION, State, StepSizes, TOKEN, Tuning,
     attention::{AttentionKernel, options},
@@ -24,22 +24,22 @@ pub struct Step<T> {
     of: PhantomData<T>,
 }
 
-/// Threads per block of the first and the last kernel of a step.
+/// Threads per block of a step's first and last kernel.
 const THREADS: u32 = 256;
 
 impl<T: Element> Step<T> {
-    /// What [`Self::load`] loads.
+    /// The requests of [`Self::load`], to compile ahead.
     pub fn requests(device: &Device, sizes: &StepSizes) -> Result<[Request; 3], CudaError> {
         let tuning = Tuning::of::<T>(device, sizes)?;
-        let dealer = Dealer::new::<T>(device, sizes, tuning, Weights::Numbers)?;
+        let planner = Planner::new::<T>(device, sizes, tuning, Weights::Dtype)?;
         let attention = Request::typed::<T>(ATTENTION, &options(sizes.head_dim, None, tuning.attention));
-        Ok([Request::typed::<T>(TOKEN, &[]), attention, Request::typed::<T>(dealer.source(), &dealer.options())])
+        Ok([Request::typed::<T>(TOKEN, &[]), attention, Request::typed::<T>(planner.source(), &planner.options())])
     }
 
-    /// What [`Self::with_fp8`] loads.
+    /// The request of [`Self::with_fp8`], to compile ahead.
     pub fn fp8_request(device: &Device, sizes: &StepSizes, scales: Fp8Scales) -> Result<Request, CudaError> {
-        let dealer = Dealer::new::<T>(device, sizes, Tuning::of::<T>(device, sizes)?, Weights::Fp8(scales))?;
-        Ok(Request::typed::<T>(dealer.source(), &dealer.options()))
+        let planner = Planner::new::<T>(device, sizes, Tuning::of::<T>(device, sizes)?, Weights::Fp8(scales))?;
+        Ok(Request::typed::<T>(planner.source(), &planner.options()))
     }
 
     /// Compiles the kernels for a step of these sizes, or loads them from the cache.
@@ -47,7 +47,7 @@ impl<T: Element> Step<T> {
         Self::load_tuned(device, cache, sizes, Tuning::of::<T>(device, &sizes)?)
     }
 
-    /// The same with another kernel variant, to find the fastest.
+    /// The same with a given kernel variant, to find the fastest.
     pub fn load_tuned(device: &Device, cache: &Cache, sizes: StepSizes, tuning: Tuning) -> Result<Self, CudaError> {
         sizes.check()?;
         tuning.check()?;
@@ -56,7 +56,7 @@ impl<T: Element> Step<T> {
             sizes,
             attention: AttentionKernel::load::<T>(device, cache, &sizes, tuning.attention, None)?,
             windowed: None,
-            products: Products::load::<T>(device, cache, &sizes, tuning, Weights::Numbers)?,
+            products: Products::load::<T>(device, cache, &sizes, tuning, Weights::Dtype)?,
             quantised: None,
             embed: ends.step_kernel("embed_step")?,
             argmax: ends.step_kernel("argmax_step")?,
@@ -66,14 +66,14 @@ impl<T: Element> Step<T> {
         })
     }
 
-    /// Adds attention to a window: a query sees this number of positions, of which its own is the last.
+    /// Adds sliding-window attention: a query sees this number of positions, up to its own.
     pub fn with_window(mut self, device: &Device, cache: &Cache, window: u32) -> Result<Self, CudaError> {
-        let spread = self.attention.spread;
-        self.windowed = Some(AttentionKernel::load::<T>(device, cache, &self.sizes, spread, Some(window))?);
+        let tuning = self.attention.tuning;
+        self.windowed = Some(AttentionKernel::load::<T>(device, cache, &self.sizes, tuning, Some(window))?);
         Ok(self)
     }
 
-    /// Adds products with weights in e4m3.
+    /// Adds products with FP8 weights.
     pub fn with_fp8(mut self, device: &Device, cache: &Cache, scales: Fp8Scales) -> Result<Self, CudaError> {
         let tuning = Tuning::of::<T>(device, &self.sizes)?;
         self.quantised = Some(Products::load::<T>(device, cache, &self.sizes, tuning, Weights::Fp8(scales))?);
@@ -90,7 +90,7 @@ impl<T: Element> Step<T> {
         self.overlaps
     }
 
-    /// The same step with one kernel after another, for comparison.
+    /// The same step without overlap, for comparison.
     #[must_use]
     pub fn in_order(mut self) -> Self {
         self.overlaps = false;
@@ -109,11 +109,11 @@ impl<T: Element> Step<T> {
             .read(table, area(vocab, hidden))
             .write(x, area(batch, hidden))
             .with_all([hidden, vocab])
-            .with_border();
+            .with_timestamp();
         launch.run(&self.embed, Shape::line(batch, THREADS))
     }
 
-    /// Multiplies weights `[rows, width]` with the normed `x` `[batch, width]` into `out` `[batch, rows]`.
+    /// Multiplies weights `[rows, width]` with the RMS norm of `x` `[batch, width]` into `out` `[batch, rows]`.
     pub fn norm_linear(
         &self,
         stream: &Stream,
@@ -123,7 +123,7 @@ impl<T: Element> Step<T> {
         out: &mut Buffer<T>,
         shape: [u32; 2],
     ) -> Done {
-        let operands = Operands { x, norm: Some((Some(norm.weight), norm.epsilon)), linear, adapt: None, shape };
+        let operands = Operands { x, norm: Some((Some(norm.weight), norm.epsilon)), linear, modulation: None, shape };
         self.multiply(|products| &products.norm_linear, stream, &operands, out)
     }
 
@@ -136,12 +136,12 @@ impl<T: Element> Step<T> {
         x: &mut Buffer<T>,
         shape: [u32; 2],
     ) -> Done {
-        let operands = Operands { x: a, norm: None, linear, adapt: None, shape };
+        let operands = Operands { x: a, norm: None, linear, modulation: None, shape };
         self.multiply(|products| &products.linear_add, stream, &operands, x)
     }
 
-    /// Puts `silu(gate) * up` into `out` `[batch, ffn]`: both are products with the normed `x` `[batch, width]`, of the
-    /// weights `[2 * ffn, width]`, the gate's first.
+    /// SwiGLU of the RMS norm of `x` `[batch, width]` into `out` `[batch, ffn]`, with weights `[2 * ffn, width]`, the gate's
+    /// first.
     pub fn norm_gate_up(
         &self,
         stream: &Stream,
@@ -151,12 +151,12 @@ impl<T: Element> Step<T> {
         out: &mut Buffer<T>,
         shape: [u32; 2],
     ) -> Done {
-        let operands = Operands { x, norm: Some((Some(norm.weight), norm.epsilon)), linear, adapt: None, shape };
+        let operands = Operands { x, norm: Some((Some(norm.weight), norm.epsilon)), linear, modulation: None, shape };
         self.multiply(|products| &products.norm_gate_up, stream, &operands, out)
     }
 
-    /// Selects the largest logit of each sequence, `[batch, vocab]`, as its next token, stores it, and advances the
-    /// position. The first of equals wins; NaN never does, and token 0 is selected if all are NaN.
+    /// Selects the largest logit of each sequence `[batch, vocab]` as its next token, stores it, and advances the position.
+    /// Ties go to the lowest token, NaN is ignored, and a row of NaN gives token 0.
     pub fn argmax(&self, stream: &Stream, logits: &Buffer<T>, state: &mut State) -> Done {
         let StepSizes { batch, vocab, .. } = self.sizes;
         let launch = Launch::new(stream, "selecting a token")
@@ -164,17 +164,16 @@ impl<T: Element> Step<T> {
             .require(batch <= THREADS, "too many sequences")
             .read(logits, area(batch, vocab))
             .with(vocab)
-            .write(&mut state.best, batch)
+            .write(&mut state.keys, batch)
             .write(&mut state.done, 1_u32)
             .write(&mut state.token, batch)
             .write(&mut state.position, 1_u32)
             .write(&mut state.count, 1_u32)
-            .write(&mut state.chosen, area(batch, state.capacity))
+            .write(&mut state.generated, area(batch, state.capacity))
             .with(state.capacity)
-            .with_border();
+            .with_timestamp();
         let blocks = vocab.div_ceil(THREADS * 8).clamp(1, self.multiprocessors);
-        let shape = Shape { grid: [blocks, batch, 1], block: [THREADS, 1, 1], shared_bytes: 0 };
-        launch.run_early(&self.argmax, shape, self.overlaps)
+        launch.run_early(&self.argmax, Shape::new([blocks, batch, 1], [THREADS, 1, 1]), self.overlaps)
     }
 
     fn multiply(
@@ -184,10 +183,10 @@ impl<T: Element> Step<T> {
         operands: &Operands<'_, T>,
         out: &mut Buffer<T>,
     ) -> Done {
-        let weights = operands.linear.fp8.map_or(Weights::Numbers, Weights::Fp8);
+        let weights = operands.linear.fp8.map_or(Weights::Dtype, Weights::Fp8);
         let products = [Some(&self.products), self.quantised.as_ref()].into_iter().flatten();
-        let missing = || CudaError::refused("multiplying", 0, "the step has no kernels for weights stored like these");
-        let products = products.into_iter().find(|products| products.dealer.weights == weights).ok_or_else(missing)?;
-        products.dealer.multiply(product(products), stream, operands, out, self.overlaps)
+        let missing = || CudaError::refused("multiplying", 0, "the step has no kernels for this weight format");
+        let products = products.into_iter().find(|products| products.planner.weights == weights).ok_or_else(missing)?;
+        products.planner.multiply(product(products), stream, operands, out, self.overlaps)
     }
 }

@@ -1,4 +1,4 @@
-//! Tensor maps: tiles that kernels fetch with Hopper's bulk copy engine (TMA).
+//! Tensor maps, for tiles that kernels load with Hopper's tensor memory accelerator (TMA).
 #![allow(unsafe_code)]
 
 use std::ffi::c_void;
@@ -7,24 +7,24 @@ use cudarc::driver::sys;
 
 use crate::{context::driver, error::CudaError};
 
-/// A tensor map: rows in memory from which the copy engine fetches tiles.
+/// A tensor map: describes rows in memory for TMA loads of tiles.
 #[derive(Debug, Clone, Copy)]
 pub struct TensorMap(sys::CUtensorMap);
 
-/// Rows of numbers of two bytes: `rows` to a group, of which there are `groups`, each `group_rows` after the one before.
+/// Rows of two-byte elements: `groups` groups of `rows` rows, `group_rows` rows apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MappedRows {
-    /// Numbers of a row, a multiple of 64.
+    /// Elements per row, a multiple of 64.
     pub width: u32,
-    /// Rows of a group that may be read; what a tile reaches beyond is zero.
+    /// Rows of a group that may be read. A tile is zero beyond them.
     pub rows: u32,
-    /// Rows from the beginning of a group to that of the next.
+    /// The stride of the groups in rows.
     pub group_rows: u32,
     pub groups: u32,
 }
 
 impl TensorMap {
-    /// A map of tiles of `tile_rows` rows by 64 numbers, which come swizzled by 128 bytes.
+    /// A map of tiles of `tile_rows` rows by 64 elements, with a 128-byte swizzle.
     ///
     /// The address must be a multiple of 16.
     pub fn new(pointer: u64, of: MappedRows, tile_rows: u32) -> Result<Self, CudaError> {
@@ -37,7 +37,7 @@ impl TensorMap {
             "mapping a tensor",
             cuTensorMapEncodeTiled(
                 &mut map,
-                // Bits are copied as they are: bf16 and f16 are one to the engine, but for what it does beyond the end.
+                // Bits are copied unchanged, so this serves f16 too.
                 sys::CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
                 3,
                 pointer as *mut _,
@@ -54,7 +54,7 @@ impl TensorMap {
         Ok(Self(map))
     }
 
-    pub(super) fn place(&self) -> *mut c_void {
+    pub(super) fn address(&self) -> *mut c_void {
         (&raw const self.0).cast_mut().cast()
     }
 }

@@ -1,10 +1,9 @@
-//! Convolutions over time, each as one product with the columns that it looks at.
+//! 1D convolutions by im2col and one GEMM.
 //!
-//! Signals lie with channels last, `[length, channels]`: a row is a moment, so that the rows of products, norms and
-//! attention are those of convolutions too, and a transposed convolution is a plain one whose longer rows are several
-//! moments one behind the other. What a moment looks at is gathered into a row of columns, with the activation before the
-//! convolution on the way, and one product makes all outputs, so that they are rounded once. (A product for each tap
-//! needs no gathered copy, but rounds and writes the output as often as there are taps, and launches as often.)
+//! Signals are `[length, channels]`, like the rows of GEMMs, norms and attention. A transposed convolution is a plain one
+//! whose longer output rows are several consecutive outputs. im2col also applies the activation before the convolution.
+//! With one GEMM, outputs are rounded once. (A GEMM per tap needs no im2col buffer, but rounds and writes the output once
+//! per tap.)
 
 mod shape;
 
@@ -15,28 +14,28 @@ use crate::blas::{Blas, Sizes};
 use crate::launch::*;
 
 const THREADS: u32 = 256;
-/// Outputs of a block that makes one channel; the kernel has the same number.
+/// Outputs per block of `to_one`; the kernel has the same constant.
 const OUTPUTS_OF_ONE: u32 = 64;
 
-/// The parameters of a snake, `x + reach sin(rate x)²`, two for each channel, on the device.
+/// The parameters of a snake activation, `x + amplitude sin(rate x)²`, two per channel.
 #[derive(Debug)]
 pub struct Snake {
     parameters: Buffer<f32>,
 }
 
-/// A signal on its way through a convolution.
+/// The input of a convolution.
 #[derive(Debug)]
 pub struct Signal<'a, T> {
     /// `[length, inputs]`.
     pub x: Slice<'a, T>,
-    /// Its moments.
+    /// Its length.
     pub length: u32,
-    /// What is computed from every number first.
+    /// The activation before the convolution.
     pub snake: Option<&'a Snake>,
 }
 
 kernels! {
-    /// The kernels of convolutions on numbers of one type, on one device.
+    /// The convolution kernels for one dtype on one device.
     Convolutions
     CONV {
         columns: Pair = pair("columns"),
@@ -48,8 +47,8 @@ kernels! {
 }
 
 impl<T: Element> Convolutions<T> {
-    /// The parameters of a snake from the logarithms that are stored: `exp(alpha)` is the rate, and one over
-    /// `exp(beta)` the reach.
+    /// The parameters of a snake activation from their stored logarithms: the rate is `exp(alpha)`, the amplitude
+    /// `1 / exp(beta)`.
     pub fn snake(
         &self,
         device: &Device,
@@ -67,30 +66,30 @@ impl<T: Element> Convolutions<T> {
         Ok(Snake { parameters })
     }
 
-    /// Lays weights out as products take them, `[outputs_per_row, width]`, from `[outputs, inputs, kernel]` or, transposed, from
-    /// `[inputs, outputs, kernel]`. The bias goes behind the taps.
-    pub fn pack<'a>(
+    /// Packs weights for the GEMM: from `[outputs, inputs, kernel]`, or `[inputs, outputs, kernel]` if transposed, to
+    /// `[outputs_per_row, width]`, with the bias after the taps.
+    pub fn pack(
         &self,
         stream: &Stream,
         of: &Convolution,
-        stored: impl Into<Slice<'a, T>>,
+        stored: impl Read<T>,
         bias: Option<Slice<'_, T>>,
-        packed: impl Into<SliceMut<'a, T>>,
+        packed: impl Write<T>,
     ) -> Done {
         const DOING: &str = "packing a convolution";
         of.check(DOING)?;
         let phases = if of.is_transposed { of.stride } else { 0 };
         let launch = Launch::new(stream, DOING)
-            .read(stored.into(), of.stored_numbers())
+            .read(stored, of.stored_elements())
             .read(bias, of.outputs)
-            .write(packed.into(), of.packed_numbers())
+            .write(packed, of.packed_elements())
             .with_all([of.outputs, of.inputs, of.kernel, phases, of.taps()]);
         launch.run(&self.pack_taps, Shape::line(of.outputs_per_row(), THREADS))
     }
 
-    /// Puts the convolution of a signal into `out`, `[length, outputs]`, or adds it to what is there.
+    /// The convolution of a signal into `out` `[length, outputs]`, or added to it.
     ///
-    /// The buffer is for columns: at least [`Convolution::width`] numbers. What does not fit at once is done in parts.
+    /// The buffer is for im2col: at least [`Convolution::width`] elements. Rows that do not fit are computed in parts.
     #[allow(clippy::too_many_arguments)]
     pub fn convolve<'a>(
         &self,
@@ -100,24 +99,24 @@ impl<T: Element> Convolutions<T> {
         signal: &Signal<'_, T>,
         packed: impl Into<Slice<'a, T>>,
         out: impl Into<SliceMut<'a, T>>,
-        (is_added, capacity): (bool, &mut Buffer<T>),
+        (is_added, columns): (bool, &mut Buffer<T>),
     ) -> Done {
         const DOING: &str = "convolving";
         let (packed, mut out) = (packed.into(), out.into());
         let (rows, outputs_per_row, width) = (of.rows(signal.length), of.outputs_per_row(), of.width());
         check(DOING, of, signal)?;
-        let launch = Launch::new(stream, DOING).fits(packed, of.packed_numbers());
+        let launch = Launch::new(stream, DOING).fits(packed, of.packed_elements());
         launch.fits(&out, area(rows, outputs_per_row)).check()?;
-        let at_once = u32::try_from(capacity.length() as u64 / u64::from(width)).unwrap_or(u32::MAX);
-        expect(DOING, at_once > 0, "a row of columns does not fit")?;
+        let at_once = u32::try_from(columns.length() as u64 / u64::from(width)).unwrap_or(u32::MAX);
+        expect(DOING, at_once > 0, "the im2col buffer is smaller than a row")?;
         for first in (0..rows).step_by(at_once as usize) {
             let count = at_once.min(rows - first);
-            self.gather(stream, of, signal, capacity, [first, count])?;
-            let columns = capacity.slice(0..count as usize * width as usize)?;
+            self.im2col(stream, of, signal, columns, [first, count])?;
+            let columns = columns.slice(0..count as usize * width as usize)?;
             let begin = first as usize * outputs_per_row as usize;
             let part = out.borrowed().slice(begin..begin + count as usize * outputs_per_row as usize)?;
             let sizes = Sizes { m: count, n: outputs_per_row, k: width, b_is_transposed: true };
-            let packed = packed.slice(0..of.packed_numbers() as usize)?;
+            let packed = packed.slice(0..of.packed_elements() as usize)?;
             match is_added {
                 true => blas.multiply_add([columns, packed], part, sizes)?,
                 false => blas.multiply_slices([columns, packed], part, sizes)?,
@@ -126,95 +125,91 @@ impl<T: Element> Convolutions<T> {
         Ok(())
     }
 
-    fn gather(
+    fn im2col(
         &self,
         stream: &Stream,
         of: &Convolution,
         signal: &Signal<'_, T>,
-        capacity: &mut Buffer<T>,
+        columns: &mut Buffer<T>,
         [first, count]: [u32; 2],
     ) -> Done {
         let launch = Launch::new(stream, "convolving")
             .read_rows(signal.x, area(signal.length, of.inputs))
             .read(signal.snake.map(|snake| &snake.parameters), area(2, of.inputs))
-            .write_rows(&mut *capacity, area(count, of.width()))
+            .write_rows(&mut *columns, area(count, of.width()))
             .with_all(of.arguments(signal.length))
             .with(first);
-        let each = of.gathered::<T>();
+        let each = of.outputs_per_block::<T>();
         if !launch.is_aligned::<T>(of.inputs) || each == 0 {
             return launch.run(&self.columns.any, Shape::line(count, THREADS));
         }
-        // A few rows are shared by more blocks, so that all multiprocessors have some.
+        // Few rows are split over more blocks, so that all multiprocessors are busy.
         let each = each.min(count.div_ceil(64).max(8));
         let grid = [count.div_ceil(each), of.inputs.div_ceil(CHUNK), 1];
-        let shape = Shape { grid, block: [THREADS, 1, 1], shared_bytes: of.gathered_bytes::<T>(each) };
-        launch.with_all([count, each]).run(&self.columns.by_16_bytes, shape)
+        let shape = Shape::new(grid, [THREADS, 1, 1]).with_shared(of.shared_bytes::<T>(each));
+        launch.with_all([count, each]).run(&self.columns.vectorised, shape)
     }
 
-    /// Puts the convolution of each channel by itself into `out`, `[length, channels]`: weights are
-    /// `[channels, kernel]`, and inputs and outputs are as many.
-    pub fn depthwise<'a>(
+    /// Depthwise convolution into `out` `[length, channels]`, with weights `[channels, kernel]`.
+    pub fn depthwise(
         &self,
         stream: &Stream,
         of: &Convolution,
         signal: &Signal<'_, T>,
         (weight, bias): (Slice<'_, T>, Option<Slice<'_, T>>),
-        out: impl Into<SliceMut<'a, T>>,
+        out: impl Write<T>,
     ) -> Done {
         const DOING: &str = "convolving channels";
         check(DOING, of, signal)?;
         let is_right = of.inputs == of.outputs && !of.is_transposed && signal.snake.is_none();
         let rows = of.length(signal.length);
         let launch = Launch::new(stream, DOING)
-            .require(is_right, "channels by themselves are as many before and after, and without a snake")
+            .require(is_right, "expected as many outputs as inputs, and no snake")
             .read_rows(signal.x, area(signal.length, of.inputs))
             .read(weight, area(of.inputs, of.kernel))
             .read(bias, of.inputs)
-            .write_rows(out.into(), area(rows, of.inputs))
+            .write_rows(out, area(rows, of.inputs))
             .with_all(of.arguments(signal.length))
             .with(rows);
-        let (kernel, columns) = self.depthwise.chosen::<T>(of.inputs, launch.is_aligned::<T>(of.inputs));
-        let threads = columns.next_multiple_of(32).clamp(32, 128);
-        let grid = [columns.div_ceil(threads), rows.min(MOST_BLOCKS_Y), 1];
-        launch.run(kernel, Shape { grid, block: [threads, 1, 1], shared_bytes: 0 })
+        launch.run_pair::<T>(&self.depthwise, [rows, of.inputs], false)
     }
 
-    /// Puts a convolution with one output into `out`, in f32 and between `-limit` and `limit`. The weights are as they
-    /// are stored, `[1, inputs, kernel]`.
-    pub fn to_one<'a>(
+    /// A convolution with one output channel into `out`, in f32, clamped to `[-limit, limit]`. The weights are not packed:
+    /// `[1, inputs, kernel]`.
+    pub fn to_one(
         &self,
         stream: &Stream,
         of: &Convolution,
         signal: &Signal<'_, T>,
         (weight, bias): (Slice<'_, T>, Option<Slice<'_, T>>),
-        out: impl Into<SliceMut<'a, f32>>,
+        out: impl Write<f32>,
         limit: f32,
     ) -> Done {
         const DOING: &str = "convolving to one channel";
         check(DOING, of, signal)?;
-        expect(DOING, of.outputs == 1 && !of.is_transposed, "there is more than one channel")?;
+        expect(DOING, of.outputs == 1 && !of.is_transposed, "there is more than one output channel")?;
         let rows = of.length(signal.length);
-        let looked = u64::from((OUTPUTS_OF_ONE - 1) * of.stride + of.reach() + 1);
-        let bytes = 4 * (looked * u64::from(CHUNK + 1) + area(of.kernel, CHUNK));
+        let inputs = u64::from((OUTPUTS_OF_ONE - 1) * of.stride + of.lookback() + 1);
+        let bytes = 4 * (inputs * u64::from(CHUNK + 1) + area(of.kernel, CHUNK));
         let launch = Launch::new(stream, DOING)
-            .require(bytes <= SHARED_BYTES.into(), "the convolution reaches too far")
+            .require(bytes <= SHARED_BYTES.into(), "the kernel is too large")
             .read(signal.x, area(signal.length, of.inputs))
             .read(signal.snake.map(|snake| &snake.parameters), area(2, of.inputs))
             .read(weight, area(of.inputs, of.kernel))
             .read(bias, 1_u32)
-            .write(out.into(), rows)
+            .write(out, rows)
             .with_all(of.arguments(signal.length))
             .with(rows)
             .with(limit);
         let shape = Shape::line(rows.div_ceil(OUTPUTS_OF_ONE), OUTPUTS_OF_ONE * 4);
-        launch.run(&self.to_one, Shape { shared_bytes: bytes as u32, ..shape })
+        launch.run(&self.to_one, shape.with_shared(bytes as u32))
     }
 }
 
 fn check<T: Element>(doing: &str, of: &Convolution, signal: &Signal<'_, T>) -> Done {
     of.check(doing)?;
-    let reach = u64::from(signal.length) * u64::from(of.stride) + u64::from(of.kernel) * u64::from(of.dilation);
-    expect(doing, reach < 1 << 31, "the signal is too long")?;
+    let end = u64::from(signal.length) * u64::from(of.stride) + u64::from(of.kernel) * u64::from(of.dilation);
+    expect(doing, end < 1 << 31, "the signal is too long")?;
     let is_whole = signal.x.length() as u64 >= area(signal.length, of.inputs);
     let snakes = signal.snake.is_none_or(|snake| snake.parameters.length() as u64 >= area(2, of.inputs));
     expect(doing, is_whole && snakes, "a buffer is too small")

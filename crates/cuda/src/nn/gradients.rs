@@ -1,23 +1,21 @@
-//! The operations' gradients, on the device: what a training step needs beside products.
+//! The gradients of the operations: what a training step needs besides GEMMs.
 //!
-//! They are as the operations themselves: numbers are stored as f32, bf16 or f16, computed and added up in f32, always in
-//! the same order, so that a step gives the same bits each time.
+//! Sums are in f32, always in the same order, so a step is deterministic.
 
 mod heads;
 mod loss;
 mod norm;
 mod rows;
-mod softmax;
 
 pub use self::{heads::HeadNormGradients, norm::Normed};
 use super::{HEADS_BACKWARD, LOSS, RMS_NORM_BACKWARD, ROWS_BACKWARD, SOFTMAX_BACKWARD, SWIGLU_BACKWARD};
 use crate::launch::*;
 
-/// Parts of a sum that are added up in the end, for each multiprocessor.
+/// Partial sums per multiprocessor.
 const PARTS: u32 = 2;
 
 kernels! {
-    /// The gradients of a transformer's operations on numbers of one type, on one device.
+    /// The gradients of a transformer's operations for one dtype on one device.
     Gradients
     LOSS {
         cross_entropy_kept: [Kernel; 2] = kernels(["cross_entropy_4", "cross_entropy_8"]),
@@ -25,17 +23,16 @@ kernels! {
         mean: Kernel = kernel("mean"),
     }
     RMS_NORM_BACKWARD {
-        rms_norm_backward: [Kernel; 2] = kernels_with(["rms_norm_backward_1", "rms_norm_backward_2"].map(|name| (name, norm::SHARED_BYTES))),
+        rms_norm_backward: [Kernel; 2] = kernels_with(
+            ["rms_norm_backward_1", "rms_norm_backward_2"].map(|name| (name, norm::SHARED_BYTES))
+        ),
         rms_norm_backward_any: Kernel = kernel("rms_norm_backward_any"),
     }
     ROWS_BACKWARD {
-        split_rows_to_heads: Kernel = kernel("split_rows_to_heads"),
-        note_tokens: Kernel = kernel("note_tokens"),
+        token_ranges: Kernel = kernel("token_ranges"),
         embed_backward: Pair = pair("embed_backward"),
         column_sums: Pair = pair("column_sums"),
         sum_partials: Kernel = kernel("sum_partials"),
-        add: Kernel = kernel("add"),
-        scale: Kernel = kernel("scale"),
     }
     SOFTMAX_BACKWARD {
         softmax_causal_backward: [Kernel; 2] = kernels(["softmax_causal_backward_2", "softmax_causal_backward_4"]),
@@ -48,40 +45,39 @@ kernels! {
     SWIGLU_BACKWARD { swiglu_backward: Pair = pair("swiglu_backward"), }
     |device| {
         multiprocessors: u32 = device.facts().multiprocessors.max(1),
-        /// Whether a kernel may begin before the last one is done.
+        /// Whether a kernel may start before the previous one is done.
         is_early: bool = device.is_hopper_or_later(),
     }
 }
 
 impl<T: Element> Gradients<T> {
-    /// Numbers that an operation needs as scratch to add up `width` columns: the width of a norm or of a bias, or twice
-    /// `head_dim` for the norms of heads.
+    /// The scratch length of an operation that sums `width` columns: the width of a norm or of a bias, or twice `head_dim`
+    /// for the norms of heads.
     pub fn scratch_length(&self, width: u32) -> usize {
-        self.most_parts() as usize * width as usize
+        self.max_parts() as usize * width as usize
     }
 
-    /// The same on an H100 or H200, before there is a device.
+    /// The same on an H100 or H200, without a device.
     pub fn scratch_length_on_hopper(width: u32) -> usize {
         (PARTS * 132) as usize * width as usize
     }
 
-    fn most_parts(&self) -> u32 {
+    fn max_parts(&self) -> u32 {
         PARTS * self.multiprocessors
     }
 
-    /// Adds up `width` columns of `parts` rows, which lie `stride` apart from `place` on. Callers check that there are
-    /// as many numbers: see [`Gradients::scratch`].
+    /// Sums `width` columns of `parts` rows, `stride` apart, from an address on. Callers check the length: see
+    /// [`Gradients::scratch`].
     fn sum_partials(
         &self,
         stream: &Stream,
-        place: u64,
+        address: u64,
         out: &SliceMut<'_, T>,
         parts: u32,
         [stride, width]: [u32; 2],
     ) -> Done {
-        let launch =
-            Launch::new(stream, "adding up parts").with(place).write(out, width).with_all([parts, stride, width]);
-        let shape = Shape { grid: [width.div_ceil(32), 1, 1], block: [32, 32, 1], shared_bytes: 0 };
+        let launch = Launch::new(stream, "summing").with(address).write(out, width).with_all([parts, stride, width]);
+        let shape = Shape::new([width.div_ceil(32), 1, 1], [32, 32, 1]);
         launch.run_early(&self.sum_partials, shape, self.is_early && parts > 0)
     }
 

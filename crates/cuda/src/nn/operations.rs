@@ -3,21 +3,21 @@
 use super::{ARGMAX, HEADS, HeadSizes, RANDOM, RMS_NORM, ROWS, SOFTMAX, SWIGLU};
 use crate::launch::*;
 
-/// Groups of 16 bytes that a thread of `rms_norm` keeps; the kernel has the same number.
+/// 16-byte vectors that a thread of `rms_norm` keeps; the kernel has the same constant.
 const NORM_KEPT: u32 = 2;
-/// Threads a row of kernels that can have any number of them.
 const THREADS: u32 = 256;
-/// Blocks that share a row of `argmax`, where the device has clusters; the kernel has the same number.
+/// Blocks per row of `argmax` if the device has clusters; the kernel has the same constant.
 const ARGMAX_BLOCKS: u32 = 8;
 
 kernels! {
-    /// The operations of a transformer on numbers of one type, on one device.
+    /// The operations of a transformer for one dtype on one device.
     Operations
     ROWS {
         embed: Kernel = kernel("embed"),
-        scale_rows: Kernel = kernel("scale_rows"),
+        scale: Kernel = kernel("scale"),
         last_rows: Kernel = kernel("last_rows"),
         merge_heads: Kernel = kernel("merge_heads"),
+        unmerge_heads: Kernel = kernel("unmerge_heads"),
     }
     RMS_NORM { rms_norm: Pair = pair("rms_norm"), rms_norm_add: Kernel = kernel("rms_norm_add"), }
     HEADS { split_heads: Pair = pair("split_heads"), }
@@ -29,229 +29,220 @@ kernels! {
     SWIGLU { swiglu: Pair = pair("swiglu"), geglu: Pair = pair("geglu"), add_bias: Pair = pair("add_bias"), }
     RANDOM {
         fill_random: Kernel = kernel("fill_random"),
-        fill_numbers: Kernel = kernel("fill_numbers"),
+        fill_constant: Kernel = kernel("fill_constant"),
     }
     ARGMAX { argmax: Kernel = kernel("argmax"), }
     |device| {
         argmax_blocks: u32 = if device.is_hopper_or_later() { ARGMAX_BLOCKS } else { 1 },
-        along_memory: Shape = Shape::line(device.facts().multiprocessors.max(1) * 8, THREADS),
-        /// Whether the operations of a layer begin while the previous kernel ends: they wait for it themselves, which
-        /// hides most of the time of a launch.
+        all_memory: Shape = Shape::line(device.facts().multiprocessors.max(1) * 8, THREADS),
+        /// Whether the operations of a layer start while the previous kernel ends, which hides most of the launch latency.
         is_early: bool = device.is_hopper_or_later(),
     }
 }
 
 impl<T: Element> Operations<T> {
-    /// Puts the row of `table` (vocabulary by `width`) for each token into `out` (tokens by `width`).
+    /// Looks up each token's embedding: `out[i] = table[tokens[i]]`, with a table `[vocabulary, width]`.
     ///
-    /// A token that is not in the vocabulary gets a row that is no number.
+    /// Tokens outside the vocabulary give NaN.
     pub fn embed<'a>(
         &self,
         stream: &Stream,
         tokens: impl Into<Slice<'a, u32>>,
-        table: impl Into<Slice<'a, T>>,
-        out: impl Into<SliceMut<'a, T>>,
+        table: impl Read<T>,
+        out: impl Write<T>,
         [vocabulary, width]: [u32; 2],
     ) -> Done {
         let tokens = tokens.into();
         let rows = blocks(tokens.length());
         let launch = Launch::new(stream, "embedding")
             .read(tokens, rows)
-            .read_rows(table.into(), area(vocabulary, width))
-            .write_rows(out.into(), area(rows, width))
+            .read_rows(table, area(vocabulary, width))
+            .write_rows(out, area(rows, width))
             .with_all([vocabulary, width])
             .with_alignment::<T>(width);
         launch.run(&self.embed, Shape::line(rows, copying_threads::<T>(width)))
     }
 
-    /// Puts each row of `x` (rows by `width`), divided by the root of its mean square plus `epsilon` and multiplied by
-    /// `weight`, into `out`.
-    pub fn rms_norm<'a>(
+    /// RMS norm of each row of `x` `[rows, width]` into `out`.
+    pub fn rms_norm(
         &self,
         stream: &Stream,
-        x: impl Into<Slice<'a, T>>,
-        weight: impl Into<Slice<'a, T>>,
-        out: impl Into<SliceMut<'a, T>>,
+        x: impl Read<T>,
+        weight: impl Read<T>,
+        out: impl Write<T>,
         [rows, width]: [u32; 2],
         epsilon: f32,
     ) -> Done {
-        let launch = Launch::new(stream, "normalising")
-            .read_rows(x.into(), area(rows, width))
-            .read_rows(weight.into(), width)
-            .write_rows(out.into(), area(rows, width))
-            .with(width)
-            .with(epsilon);
+        let launch = norm_launch(stream, x, weight, out, [rows, width], epsilon);
         let (kernel, threads) = norm_kernel::<T>(&self.rms_norm, width, launch.is_aligned::<T>(width));
         launch.run_early(kernel, Shape::line(rows, threads), self.is_early)
     }
 
-    /// Adds the norm of each row of `x` (rows by `width`) to the row of `out`.
-    pub fn rms_norm_add<'a>(
+    /// The same, added to `out`.
+    pub fn rms_norm_add(
         &self,
         stream: &Stream,
-        x: impl Into<Slice<'a, T>>,
-        weight: impl Into<Slice<'a, T>>,
-        out: impl Into<SliceMut<'a, T>>,
+        x: impl Read<T>,
+        weight: impl Read<T>,
+        out: impl Write<T>,
         [rows, width]: [u32; 2],
         epsilon: f32,
     ) -> Done {
-        let launch = Launch::new(stream, "adding a norm")
-            .read(x.into(), area(rows, width))
-            .read(weight.into(), width)
-            .write(out.into(), area(rows, width))
-            .with(width)
-            .with(epsilon);
-        let shape = Shape::line(rows, width.clamp(32, 1024).next_multiple_of(32));
-        launch.run_early(&self.rms_norm_add, shape, self.is_early)
+        let launch = norm_launch(stream, x, weight, out, [rows, width], epsilon);
+        launch.run_early(&self.rms_norm_add, Shape::line(rows, row_threads(width)), self.is_early)
     }
 
-    /// Multiplies the first `count` numbers of `x` with a factor.
-    pub fn scale<'a>(&self, stream: &Stream, x: impl Into<SliceMut<'a, T>>, count: u64, factor: f32) -> Done {
-        let launch = Launch::new(stream, "scaling").write(x.into(), count).with(count).with(factor);
-        launch.run(&self.scale_rows, Shape::line(blocks(count.div_ceil(THREADS.into())), THREADS))
+    /// Multiplies the first `count` elements of `x` by a factor.
+    pub fn scale(&self, stream: &Stream, x: impl Write<T>, count: u64, factor: f32) -> Done {
+        let launch = Launch::new(stream, "scaling").write(x, count).with(count).with(factor);
+        launch.run(&self.scale, Shape::line(blocks(count.div_ceil(THREADS.into())), THREADS))
     }
 
-    /// Puts `silu(gate) * up` into `out` (rows by `ffn`). A row of `gate_up` is the gate and then what it lets through;
-    /// the bias, where there is one, is added to both.
-    pub fn swiglu<'a>(
+    /// SwiGLU: `silu(gate) * up` into `out` `[rows, ffn]`. Rows of `gate_up` are the gate and then the up projection; the
+    /// bias is for both.
+    pub fn swiglu(
         &self,
         stream: &Stream,
-        gate_up: impl Into<Slice<'a, T>>,
-        bias: Option<Slice<'a, T>>,
-        out: impl Into<SliceMut<'a, T>>,
-        shape: [u32; 2],
-    ) -> Done {
-        self.gate(stream, &self.swiglu, gate_up.into(), bias, out.into(), shape)
-    }
-
-    /// The same with GELU, approximated by tanh, in place of SiLU.
-    pub fn geglu<'a>(
-        &self,
-        stream: &Stream,
-        gate_up: impl Into<Slice<'a, T>>,
-        bias: Option<Slice<'a, T>>,
-        out: impl Into<SliceMut<'a, T>>,
-        shape: [u32; 2],
-    ) -> Done {
-        self.gate(stream, &self.geglu, gate_up.into(), bias, out.into(), shape)
-    }
-
-    fn gate(
-        &self,
-        stream: &Stream,
-        kernels: &Pair,
-        gate_up: Slice<'_, T>,
+        gate_up: impl Read<T>,
         bias: Option<Slice<'_, T>>,
-        out: SliceMut<'_, T>,
-        [rows, ffn]: [u32; 2],
+        out: impl Write<T>,
+        shape: [u32; 2],
     ) -> Done {
-        let launch = Launch::new(stream, "gating")
-            .read_rows(gate_up, area(rows, ffn).saturating_mul(2))
-            .read_rows(bias, 2 * u64::from(ffn))
-            .write_rows(out, area(rows, ffn))
-            .with_all([rows, ffn]);
-        launch.run_pair_early::<T>(kernels, [rows, ffn], self.is_early)
+        glu_launch(stream, gate_up, bias, out, shape).run_pair::<T>(&self.swiglu, shape, self.is_early)
     }
 
-    /// Adds `bias` to each row of `x` (rows by `width`).
-    pub fn add_bias<'a>(
+    /// The same with the tanh approximation of GELU in place of SiLU.
+    pub fn geglu(
         &self,
         stream: &Stream,
-        x: impl Into<SliceMut<'a, T>>,
-        bias: impl Into<Slice<'a, T>>,
-        [rows, width]: [u32; 2],
+        gate_up: impl Read<T>,
+        bias: Option<Slice<'_, T>>,
+        out: impl Write<T>,
+        shape: [u32; 2],
     ) -> Done {
-        let launch = Launch::new(stream, "adding a bias")
-            .write_rows(x.into(), area(rows, width))
-            .read_rows(bias.into(), width)
-            .with_all([rows, width]);
-        launch.run_pair::<T>(&self.add_bias, [rows, width])
+        glu_launch(stream, gate_up, bias, out, shape).run_pair::<T>(&self.geglu, shape, self.is_early)
     }
 
-    /// Puts the index of the largest number of each row of `x` (rows by `width`) into `indices`: the lowest of several,
-    /// never that of what is no number, and 0 where nothing is one.
-    pub fn argmax<'a>(
-        &self,
-        stream: &Stream,
-        x: impl Into<Slice<'a, T>>,
-        indices: impl Into<SliceMut<'a, u32>>,
-        [rows, width]: [u32; 2],
-    ) -> Done {
-        let launch = Launch::new(stream, "selecting the largest")
+    /// Adds a bias to each row of `x`.
+    pub fn add_bias(&self, stream: &Stream, x: impl Write<T>, bias: impl Read<T>, [rows, width]: [u32; 2]) -> Done {
+        let launch = Launch::new(stream, "adding a bias").write_rows(x, area(rows, width)).read_rows(bias, width);
+        launch.with_all([rows, width]).run_pair::<T>(&self.add_bias, [rows, width], false)
+    }
+
+    /// Argmax of each row. Ties go to the lowest index, NaN is ignored, and a row of NaN gives 0.
+    pub fn argmax(&self, stream: &Stream, x: impl Read<T>, out: impl Write<u32>, [rows, width]: [u32; 2]) -> Done {
+        let launch = Launch::new(stream, "computing the argmax")
             .require(width < 1 << 31, "the rows are too wide")
-            .read_rows(x.into(), area(rows, width))
-            .write(indices.into(), rows)
+            .read_rows(x, area(rows, width))
+            .write(out, rows)
             .with(width)
             .with_alignment::<T>(width);
         launch.run(&self.argmax, Shape::line(rows.saturating_mul(self.argmax_blocks), 1024))
     }
 
-    /// Puts the last row of each sequence of `x` (batch by tokens by `width`) into `out` (batch by `width`).
-    pub fn last_rows<'a>(
-        &self,
-        stream: &Stream,
-        x: impl Into<Slice<'a, T>>,
-        out: impl Into<SliceMut<'a, T>>,
-        [batch, tokens, width]: [u32; 3],
-    ) -> Done {
-        let launch = Launch::new(stream, "taking the last rows")
-            .read_rows(x.into(), area(batch, tokens).saturating_mul(width.into()))
-            .write_rows(out.into(), area(batch, width))
-            .require(tokens > 0, "an empty sequence has no last row")
+    /// Copies the last row of each sequence of `x` `[batch, tokens, width]` to `out` `[batch, width]`.
+    pub fn last_rows(&self, stream: &Stream, x: impl Read<T>, out: impl Write<T>, shape: [u32; 3]) -> Done {
+        let [batch, tokens, width] = shape;
+        let launch = Launch::new(stream, "copying the last rows")
+            .read_rows(x, area(batch, tokens).saturating_mul(width.into()))
+            .write_rows(out, area(batch, width))
+            .require(tokens > 0, "the sequences are empty")
             .with_all([tokens, width])
             .with_alignment::<T>(width);
         launch.run(&self.last_rows, Shape::line(batch, copying_threads::<T>(width)))
     }
 
-    /// Puts heads that lie apart, [batch, heads, tokens, head_dim], side by side: [batch, tokens, heads * head_dim].
-    pub fn merge_heads<'a>(
-        &self,
-        stream: &Stream,
-        heads_apart: impl Into<Slice<'a, T>>,
-        out: impl Into<SliceMut<'a, T>>,
-        sizes: &HeadSizes,
-    ) -> Done {
-        move_heads(stream, "merging heads", &self.merge_heads, heads_apart.into(), out.into(), sizes)
+    /// From `[batch, heads, tokens, head_dim]` to `[batch, tokens, heads * head_dim]`.
+    pub fn merge_heads(&self, stream: &Stream, x: impl Read<T>, out: impl Write<T>, sizes: &HeadSizes) -> Done {
+        move_heads::<T>(stream, &self.merge_heads, x, out, sizes)
+    }
+
+    /// The reverse of [`Operations::merge_heads`].
+    pub fn unmerge_heads(&self, stream: &Stream, x: impl Read<T>, out: impl Write<T>, sizes: &HeadSizes) -> Done {
+        move_heads::<T>(stream, &self.unmerge_heads, x, out, sizes)
+    }
+
+    /// Fills `out` with synthetic weights: element i is `laptime_models::synthetic::value` of i.
+    pub fn fill_random<'a>(&self, stream: &Stream, out: impl Into<SliceMut<'a, T>>, key: u64, amplitude: f32) -> Done {
+        let out = out.into();
+        let count = out.length() as u64;
+        let launch = Launch::new(stream, "filling").write(out, count).with_all([count, key]).with(amplitude);
+        launch.skip_if(count == 0).run(&self.fill_random, self.all_memory)
+    }
+
+    /// Fills `out` with one value.
+    pub fn fill<'a>(&self, stream: &Stream, out: impl Into<SliceMut<'a, T>>, value: f32) -> Done {
+        let out = out.into();
+        let count = out.length() as u64;
+        let launch = Launch::new(stream, "filling").write(out, count).with(count).with(value);
+        launch.skip_if(count == 0).run(&self.fill_constant, self.all_memory)
     }
 }
 
-/// Launches a kernel that copies heads which lie apart, [batch, heads, tokens, head_dim], side by side, or back.
-pub(super) fn move_heads<T: Element>(
+fn norm_launch<'s, T: Element>(
+    stream: &'s Stream,
+    x: impl Read<T>,
+    weight: impl Read<T>,
+    out: impl Write<T>,
+    [rows, width]: [u32; 2],
+    epsilon: f32,
+) -> Launch<'s> {
+    let launch = Launch::new(stream, "normalising").read_rows(x, area(rows, width)).read_rows(weight, width);
+    launch.write_rows(out, area(rows, width)).with(width).with(epsilon)
+}
+
+fn glu_launch<'s, T: Element>(
+    stream: &'s Stream,
+    gate_up: impl Read<T>,
+    bias: Option<Slice<'_, T>>,
+    out: impl Write<T>,
+    [rows, ffn]: [u32; 2],
+) -> Launch<'s> {
+    let launch = Launch::new(stream, "gating").read_rows(gate_up, area(rows, ffn).saturating_mul(2));
+    launch.read_rows(bias, 2 * u64::from(ffn)).write_rows(out, area(rows, ffn)).with_all([rows, ffn])
+}
+
+fn move_heads<T: Element>(
     stream: &Stream,
-    doing: &'static str,
     kernel: &Kernel,
-    from: Slice<'_, T>,
-    to: SliceMut<'_, T>,
+    from: impl Read<T>,
+    to: impl Write<T>,
     sizes: &HeadSizes,
 ) -> Done {
-    sizes.check(doing)?;
+    const DOING: &str = "transposing heads";
+    sizes.check(DOING)?;
     let HeadSizes { batch, tokens, heads, head_dim, .. } = *sizes;
-    let launch = Launch::new(stream, doing)
-        .read_rows(from, sizes.query_numbers())
-        .write_rows(to, sizes.query_numbers())
+    let launch = Launch::new(stream, DOING)
+        .read_rows(from, sizes.query_elements())
+        .write_rows(to, sizes.query_elements())
         .with_all([heads, tokens, head_dim])
         .with_alignment::<T>(head_dim)
         .skip_if(sizes.is_empty());
     let threads = copying_threads::<T>(heads.saturating_mul(head_dim));
-    launch.run(kernel, Shape { grid: [tokens, batch, 1], block: [threads, 1, 1], shared_bytes: 0 })
+    launch.run(kernel, Shape::new([tokens, batch, 1], [threads, 1, 1]))
 }
 
 pub(super) fn copying_threads<T>(width: u32) -> u32 {
-    groups::<T>(width).next_multiple_of(32).clamp(32, THREADS)
+    vectors::<T>(width).next_multiple_of(32).clamp(32, THREADS)
+}
+
+/// Threads of a block that handles a whole row, element by element.
+pub(super) fn row_threads(width: u32) -> u32 {
+    width.clamp(32, 1024).next_multiple_of(32)
 }
 
 /// The kernel that normalises rows of this width, and its threads.
 pub(super) fn norm_kernel<T>(norm: &Pair, width: u32, is_aligned: bool) -> (&Kernel, u32) {
-    match norm_threads(groups::<T>(width)) {
-        Some(threads) if is_aligned => (&norm.by_16_bytes, threads),
-        _ => (&norm.any, width.clamp(32, 1024).next_multiple_of(32)),
+    match norm_threads(vectors::<T>(width)) {
+        Some(threads) if is_aligned => (&norm.vectorised, threads),
+        _ => (&norm.any, row_threads(width)),
     }
 }
 
-/// Threads that normalise a row of this number of groups, if they can keep it.
-fn norm_threads(groups: u32) -> Option<u32> {
-    let each = groups.div_ceil(THREADS).clamp(1, NORM_KEPT);
-    let threads = groups.div_ceil(each).next_multiple_of(32).max(32);
+/// Threads that can keep a row of this number of vectors; none if it is too long.
+fn norm_threads(vectors: u32) -> Option<u32> {
+    let each = vectors.div_ceil(THREADS).clamp(1, NORM_KEPT);
+    let threads = vectors.div_ceil(each).next_multiple_of(32).max(32);
     (threads <= 1024).then_some(threads)
 }
 
@@ -260,14 +251,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_row_is_shared_by_as_many_threads_as_can_keep_it() {
+    fn a_row_has_as_many_threads_as_can_keep_it() {
         assert_eq!(norm_threads(1), Some(32));
         assert_eq!(norm_threads(128), Some(128));
         assert_eq!(norm_threads(320), Some(160));
         assert_eq!(norm_threads(2048), Some(1024));
         assert_eq!(norm_threads(2049), None);
-        for groups in 1..5000 {
-            assert!(norm_threads(groups).is_none_or(|threads| threads * NORM_KEPT >= groups), "{groups}");
+        for vectors in 1..5000 {
+            assert!(norm_threads(vectors).is_none_or(|threads| threads * NORM_KEPT >= vectors), "{vectors}");
         }
     }
 }

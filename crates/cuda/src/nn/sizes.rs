@@ -1,19 +1,19 @@
-//! The sizes of attention.
+//! The dimensions of attention.
 
 use crate::launch::*;
 
-/// Heads of queries, keys and values, and the cache that keys and values are kept in.
+/// The dimensions of queries and of the KV cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HeadSizes {
     /// Sequences.
     pub batch: u32,
-    /// New tokens of each sequence: queries.
+    /// New tokens (queries) per sequence.
     pub tokens: u32,
-    /// Heads of queries.
+    /// Query heads, a multiple of `kv_heads`.
     pub heads: u32,
-    /// Heads of keys and values, of which `heads` is a multiple.
+    /// Key and value heads.
     pub kv_heads: u32,
-    /// Numbers of a head.
+    /// The head size.
     pub head_dim: u32,
     /// The capacity of the cache in positions.
     pub capacity: u32,
@@ -25,39 +25,44 @@ impl HeadSizes {
         u64::from(self.batch) * u64::from(self.tokens)
     }
 
+    /// Query rows of all heads.
+    pub(crate) fn query_rows(&self) -> u64 {
+        self.rows().saturating_mul(self.heads.into())
+    }
+
     pub(crate) fn all_heads(&self) -> u64 {
         u64::from(self.heads) + 2 * u64::from(self.kv_heads)
     }
 
-    /// Numbers of a row of the packed product: all heads of q, k and v.
+    /// The width of the packed QKV projection.
     pub fn packed_width(&self) -> u64 {
         self.all_heads() * u64::from(self.head_dim)
     }
 
-    /// Numbers of all queries.
-    pub fn query_numbers(&self) -> u64 {
+    /// Elements of all queries.
+    pub fn query_elements(&self) -> u64 {
         product([self.batch, self.tokens, self.heads, self.head_dim])
     }
 
-    /// Numbers of the cache of keys, and of that of values.
-    pub fn cache_numbers(&self) -> u64 {
+    /// Elements of the keys in the cache, and of the values.
+    pub fn cache_elements(&self) -> u64 {
         product([self.batch, self.kv_heads, self.capacity, self.head_dim])
     }
 
-    /// How many heads of queries share a head of keys and values.
+    /// Query heads per key and value head.
     pub fn group(&self) -> u32 {
         self.heads.checked_div(self.kv_heads).unwrap_or(0)
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.query_numbers() == 0
+        self.query_elements() == 0
     }
 
     pub(crate) fn check(&self, doing: &str) -> Done {
         let divides = self.kv_heads > 0 && self.heads.is_multiple_of(self.kv_heads);
-        expect(doing, divides, "the heads of queries are no multiple of those of keys")?;
-        expect(doing, self.head_dim <= 256, "heads of more than 256 numbers are not supported")?;
-        // Blocks are numbered in 31 bits, and in 16 along the second side of the grid.
+        expect(doing, divides, "the number of query heads must be a multiple of the number of key and value heads")?;
+        expect(doing, self.head_dim <= 256, "heads of more than 256 elements are not supported")?;
+        // A grid has less than 2^31 blocks along x, and 2^16 along y.
         let blocks = product([self.batch, self.heads, 1, 1]).max(self.rows());
         expect(doing, blocks < 1 << 31 && self.tokens < 1 << 21 && self.batch < 1 << 16, "too many tokens")
     }
@@ -74,9 +79,9 @@ mod tests {
     const SIZES: HeadSizes = HeadSizes { batch: 2, tokens: 3, heads: 14, kv_heads: 2, head_dim: 64, capacity: 10 };
 
     #[test]
-    fn sizes_are_counted_as_the_layouts_say() {
+    fn element_counts_match_the_layouts() {
         assert_eq!((SIZES.rows(), SIZES.packed_width(), SIZES.group()), (6, 18 * 64, 7));
-        assert_eq!((SIZES.query_numbers(), SIZES.cache_numbers()), (2 * 3 * 14 * 64, 2 * 2 * 10 * 64));
+        assert_eq!((SIZES.query_elements(), SIZES.cache_elements()), (2 * 3 * 14 * 64, 2 * 2 * 10 * 64));
         assert_eq!(HeadSizes { kv_heads: 0, ..SIZES }.group(), 0);
     }
 
@@ -87,6 +92,6 @@ mod tests {
         assert!(HeadSizes { kv_heads: 0, ..SIZES }.check("x").is_err());
         assert!(HeadSizes { head_dim: 257, ..SIZES }.check("x").is_err());
         assert!(HeadSizes { batch: u32::MAX, tokens: u32::MAX, ..SIZES }.check("x").is_err());
-        assert_eq!(HeadSizes { batch: u32::MAX, tokens: u32::MAX, ..SIZES }.query_numbers(), u64::MAX);
+        assert_eq!(HeadSizes { batch: u32::MAX, tokens: u32::MAX, ..SIZES }.query_elements(), u64::MAX);
     }
 }

@@ -1,6 +1,6 @@
 //! Kernels and convolutions of both speech models on a GPU.
 
-use laptime_cuda::nn::{AudioRows, Convolution, Convolutions, Operations};
+use laptime_cuda::nn::{CodecOperations, Convolution, Convolutions, Operations};
 use laptime_cuda::{Blas, Buffer, Cache, CudaError, Device, Sizes, Slice, SliceMut};
 
 use super::pass::{Context, DeviceRope};
@@ -15,7 +15,7 @@ pub struct Kit<'a, T> {
     pub device: &'a Device,
     pub blas: Blas,
     pub operations: Operations<T>,
-    pub rows: AudioRows<T>,
+    pub rows: CodecOperations<T>,
     pub convolutions: Convolutions<T>,
 }
 
@@ -25,7 +25,7 @@ impl<'a, T: Number> Kit<'a, T> {
             device,
             blas: Blas::new(device)?,
             operations: Operations::load(device, &Cache::of_user())?,
-            rows: AudioRows::load(device, &Cache::of_user())?,
+            rows: CodecOperations::load(device, &Cache::of_user())?,
             convolutions: Convolutions::load(device, &Cache::of_user())?,
         })
     }
@@ -78,7 +78,7 @@ impl<'k, T: Number, K> KitLoader<'k, T, K> {
 
     pub fn packed(&self, of: Convolution, tensors: &ConvTensors) -> Result<ConvWeights<T>, ModelError> {
         let (Linear { weight, bias }, Kit { device, convolutions, .. }) = (self.stored(tensors)?, self.kit);
-        let mut packed = device.allocate(of.packed_numbers() as usize)?;
+        let mut packed = device.allocate(of.packed_elements() as usize)?;
         convolutions.pack(device.stream(), &of, &weight, Some(bias.all()), &mut packed)?;
         Ok(ConvWeights { of, weight: packed, bias: None })
     }

@@ -4,7 +4,7 @@
 
 use laptime_cuda::{
     Batch, Blas, Buffer, CudaError, Device, Matrices, Sizes, Slice, Stream,
-    decode::{self, Linear, Norm, State, Step},
+    decode::{self, Linear, Norm, State, Step, StepRows},
     nn::{Attention, BlockAttention, BlockLayout, HeadNorm, HeadSizes, Operations, Packed, Pairing, Rotation},
 };
 
@@ -437,14 +437,14 @@ impl<T: Number> Sequences<'_, T> {
         match self {
             Self::Together(state, cache) => {
                 let [keys, values] = &mut cache.layers[layer];
-                Ok(step.attention(stream, qkv, &attention, state, [keys, values], attended)?)
+                Ok(step.attention(stream, qkv, &attention, StepRows::All(state), [keys, values], attended)?)
             }
             Self::Separate(rows) => {
                 for (row, SequenceRow { position, cache }) in (0..).zip(rows.iter_mut()) {
                     let has_capacity = cache.capacity == step.sizes().capacity as usize;
                     ensure!(has_capacity, "a cache has another capacity than the step was compiled for");
                     let [keys, values] = &mut cache.layers[layer];
-                    step.attention_of_row(stream, row, qkv, &attention, position, [keys, values], attended)?;
+                    step.attention(stream, qkv, &attention, StepRows::One(row, position), [keys, values], attended)?;
                 }
                 Ok(())
             }

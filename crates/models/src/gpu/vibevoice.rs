@@ -7,7 +7,7 @@ mod graphs;
 mod language;
 mod tokenizer;
 
-use laptime_cuda::nn::{Convolution, StreamRows};
+use laptime_cuda::nn::{Convolution, StreamingOperations};
 use laptime_cuda::{Buffer, Cache, Device};
 use laptime_probe::stage;
 
@@ -42,7 +42,7 @@ pub fn vibevoice<'a>(
     fit(longest, &config.name, config.decoder.context)?;
     let replay = first_replay(&options);
     Ok(typed!(options.dtype, |T| {
-        let (kit, streams) = (Kit::<T>::load(device)?, StreamRows::load(device, &Cache::of_user())?);
+        let (kit, streams) = (Kit::<T>::load(device)?, StreamingOperations::load(device, &Cache::of_user())?);
         let (language, host_layers, loaded) = {
             let _stage = stage!("weights");
             let (language, host_layers) = Language::load(&kit, &config, weights, &options)?;
@@ -67,7 +67,7 @@ impl<T: Number> Kinds for Cuda<'_, T> {
     type Depthwise = Linear<Buffer<T>>;
 }
 
-impl<'a, T: Number> VoiceLoad<Cuda<'a, T>> for KitLoader<'_, T, &StreamRows<T>> {
+impl<'a, T: Number> VoiceLoad<Cuda<'a, T>> for KitLoader<'_, T, &StreamingOperations<T>> {
     fn conv(&mut self, tensors: &ConvTensors, shape: ConvShape) -> Result<ConvWeights<T>, ModelError> {
         let [inputs, outputs, kernel, stride] = [shape.inputs, shape.outputs, shape.kernel, shape.stride].map(size);
         let (channels, kernel, stride) = ([inputs?, outputs?], kernel?, stride?);
@@ -76,7 +76,7 @@ impl<'a, T: Number> VoiceLoad<Cuda<'a, T>> for KitLoader<'_, T, &StreamRows<T>> 
             false => Convolution { stride, ..Convolution::plain(channels, kernel, 1) },
         };
         // It continues from what came before.
-        let of = of.going_on();
+        let of = of.streaming();
         if shape.makes_samples { self.as_stored(of, tensors) } else { self.packed(of, tensors) }
     }
 
@@ -85,7 +85,7 @@ impl<'a, T: Number> VoiceLoad<Cuda<'a, T>> for KitLoader<'_, T, &StreamRows<T>> 
         let channels = size(bias.length())?;
         let taps = size(stored.length())? / channels.max(1);
         let mut weight = device.allocate(stored.length())?;
-        self.kernels.turn_taps(device.stream(), &stored, &mut weight, [channels, taps])?;
+        self.kernels.transpose_taps(device.stream(), &stored, &mut weight, [channels, taps])?;
         Ok(Linear { weight, bias })
     }
 }

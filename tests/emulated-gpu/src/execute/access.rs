@@ -8,11 +8,11 @@ use crate::machine::{Fault, Region, Warp};
 use crate::program::{Access, Kind, LOCAL_WINDOW, NONE, RANK_SHIFT, Reduce, SHARED_BEGINS, SHARED_WINDOW, Space};
 use crate::rows::LANES;
 
-/// Where each lane reads or writes.
+/// The addresses of an access.
 pub(super) type Places = [*mut u8; LANES];
 
 impl Step<'_> {
-    /// The checked places of an access of so many bytes.
+    /// The checked addresses of an access of this number of bytes.
     #[inline(always)]
     pub(super) fn places(
         &self,
@@ -144,7 +144,7 @@ impl Step<'_> {
                     // SAFETY: the place was checked. A device has such races too.
                     let read =
                         |lane: usize| unsafe { places[lane].cast::<$type>().add(number).read_volatile() } as $bits;
-                    // Without a question for each lane where all of them read.
+                    // A fast path for reads by all lanes.
                     if self.mask == !0 {
                         (0..LANES).for_each(|lane| values[lane] = read(lane));
                     } else {
@@ -231,7 +231,7 @@ impl Step<'_> {
         Ok(())
     }
 
-    /// Copies at once what a device copies meanwhile; zeros where nothing is there.
+    /// Copies synchronously what a device copies asynchronously; zeros if there is nothing to copy.
     #[inline(always)]
     pub(super) fn copy_async(&self, bytes: u8, warp: &mut Warp, machine: &Machine<'_>) -> Result<(), Fault> {
         let to = self.places((Space::Shared, 0), u64::from(bytes), warp, machine)?;

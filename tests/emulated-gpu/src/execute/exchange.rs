@@ -1,4 +1,4 @@
-//! What the lanes of a warp exchange.
+//! Shuffles, votes and reductions of a warp.
 
 use super::{Step, set};
 use crate::machine::Warp;
@@ -12,7 +12,7 @@ impl Step<'_> {
         let mut holds = 0;
         let mut values = [0; LANES];
         let [of, b, c] = [2, 3, 4].map(|operand| *self.row_of(operand));
-        // Most exchange all lanes of a warp with those at one distance.
+        // A fast path for butterfly shuffles of a whole warp.
         if shuffle == Shuffle::Butterfly && self.operands[1] == NONE && b == [b[0]; LANES] && c == [31; LANES] {
             let distance = b[0] as usize;
             return self.write(0, &std::array::from_fn(|lane| of[(lane ^ distance) % LANES]));

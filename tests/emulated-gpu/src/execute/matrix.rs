@@ -1,4 +1,4 @@
-//! Products of small matrices, and how their parts lie in the registers of a warp.
+//! Tensor core instructions, and their register layouts.
 
 use super::{Machine, Step};
 use crate::machine::{Fault, Warp};
@@ -6,26 +6,26 @@ use crate::numbers::{from_bf16, from_f16};
 use crate::program::{SHARED_BEGINS, Space};
 use crate::rows::LANES;
 
-/// Both halves of a word as numbers.
+/// Both halves of a word.
 #[inline(always)]
 fn halves(is_bf16: bool, word: u32) -> [f32; 2] {
     let [low, high] = [word & 0xffff, word >> 16];
     if is_bf16 { [from_bf16(low), from_bf16(high)] } else { [from_f16(low), from_f16(high)] }
 }
 
-/// The row of a matrix that a lane has, and the first of its two columns.
+/// The row of a lane, and the first of its two columns.
 const fn place(lane: usize) -> (usize, usize) {
     (lane / 4, lane % 4 * 2)
 }
 
-/// Where a lane has a sum, of which it has four for every eight columns.
+/// The row and column of a lane's sum; it has four for every eight columns.
 const fn sum_place(word: usize, lane: usize) -> (usize, usize) {
     let (row, column) = place(lane);
     (row + word / 2 % 2 * 8, column + word / 4 * 8 + word % 2)
 }
 
 impl Step<'_> {
-    /// The left matrix, 16 by 16, of which each lane has four words.
+    /// The left matrix, 16 by 16: four words per lane.
     #[inline(always)]
     fn left(&self, from: usize, is_bf16: bool) -> [[f32; 16]; 16] {
         let mut a = [[0.0; 16]; 16];

@@ -1,17 +1,17 @@
-//! Barriers in shared memory that also count bytes, and copies of tiles that arrive at them.
+//! mbarriers, and TMA loads that arrive at them.
 
 use super::{Machine, Step, set};
 use crate::machine::{Fault, Warp};
 use crate::program::{NONE, Space};
 use crate::tensor_map::TensorMap;
 
-/// A barrier in shared memory, as its 64 bits.
+/// The 64 bits of an mbarrier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Signal {
-    /// Arrivals of a phase.
+    /// Arrivals per phase.
     wanted: u16,
     pending: u16,
-    /// Bytes that are expected and did not come yet.
+    /// Expected bytes that have not arrived yet.
     bytes: i32,
 }
 
@@ -26,7 +26,7 @@ impl Signal {
         (Self { wanted: word as u16, pending: (word >> 16) as u16, bytes }, word & PHASE != 0)
     }
 
-    /// Its bits, in the next phase if this one is complete.
+    /// Its bits, advanced to the next phase if this one is complete.
     fn word(mut self, mut phase: bool) -> u64 {
         if self.pending == 0 && self.bytes == 0 {
             (self.pending, phase) = (self.wanted, !phase);
@@ -37,7 +37,7 @@ impl Signal {
 }
 
 impl Step<'_> {
-    /// Changes the signal of each lane.
+    /// Updates the mbarrier of each lane.
     fn change(
         &self,
         operand: usize,

@@ -1,4 +1,4 @@
-//! Operations of more than one lane, of memory, and of control.
+//! Warp, memory and control operations.
 
 use super::{Translator, window};
 use crate::lanes::Elementwise;
@@ -18,7 +18,7 @@ impl Translator<'_> {
             "ld" | "st" => return self.access(&words, operands),
             "atom" | "red" => return self.atomic(&words, operands),
             "selp" => return self.select(&words, operands),
-            // What one kernel or copy starts is done before the next begins.
+            // Kernels and copies run one after another here.
             "griddepcontrol" | "fence" | "membar" | "prefetch" => return self.plain(Op::Nothing),
             _ => {}
         }
@@ -170,7 +170,7 @@ impl Translator<'_> {
         self.push(Op::Logic(logic), 1, all).map(drop)
     }
 
-    /// `cp.async`: small copies, their groups, and tiles of tensors.
+    /// `cp.async`: copies, their groups, and TMA loads.
     fn copy(&mut self, words: &[&str], operands: &[Operand]) -> Result<(), String> {
         match words[2] {
             "commit_group" | "wait_group" | "wait_all" => self.plain(Op::Nothing),
@@ -294,7 +294,7 @@ fn each(operand: &Operand) -> &[Operand] {
     }
 }
 
-/// Bytes of the type at the end of an opcode, and whether it is signed.
+/// The size of the type suffix of an opcode, and whether it is signed.
 fn number_type(words: &[&str]) -> Result<(u8, bool), String> {
     let last = words.last().copied().unwrap_or_default();
     let bits: u8 = last.get(1..).and_then(|bits| bits.parse().ok()).ok_or("an unknown type")?;

@@ -72,9 +72,9 @@ fn one_split<T: Number>(
         start: start as usize,
     };
     let expected = reference::split_heads(&packed, sizes, &split, 0.0);
-    let cache = vec![0.0; sizes.cache_numbers() as usize];
+    let cache = vec![0.0; sizes.cache_elements() as usize];
     let (mut k, mut v, mut q) =
-        (lab.upload(&cache)?, lab.upload(&cache)?, lab.spoiled(sizes.query_numbers() as usize)?);
+        (lab.upload(&cache)?, lab.upload(&cache)?, lab.spoiled(sizes.query_elements() as usize)?);
     let (packed, bias) = (lab.upload(&packed)?, lab.upload(&bias)?);
     let weights = [lab.upload(&weights[0])?, lab.upload(&weights[1])?];
     let (cosines, sines, start_there) = (device.upload(&cosines)?, device.upload(&sines)?, device.upload(&[start])?);
@@ -102,7 +102,7 @@ fn fused_of<T: Number>(lab: &mut Lab<'_, T>) -> Result<(), Failed> {
         let sizes = sizes(case);
         let attention = Attention::<T>::load(device, &Cache::of_user(), sizes.head_dim, None)?;
         let inputs = Inputs::new(lab, &sizes, start)?;
-        let count = sizes.query_numbers() as usize;
+        let count = sizes.query_elements() as usize;
         let (scale, what) = (1.5 / (sizes.head_dim as f32).sqrt(), format!("attention {sizes:?} from {start}"));
         let [q, k, v] = &inputs.host;
         let expected = reference::attention([q, k, v], &sizes, start as usize, scale);
@@ -137,8 +137,11 @@ pub(super) struct Inputs<T> {
 impl<T: Number> Inputs<T> {
     pub(super) fn new(lab: &Lab<'_, T>, sizes: &HeadSizes, start: u32) -> Result<Self, CudaError> {
         let scaled = |count: u64, seed| lab.noise(count as usize, seed).iter().map(|value| value * 2.0).collect();
-        let host: [Vec<f32>; 3] =
-            [scaled(sizes.query_numbers(), 21), scaled(sizes.cache_numbers(), 22), scaled(sizes.cache_numbers(), 23)];
+        let host: [Vec<f32>; 3] = [
+            scaled(sizes.query_elements(), 21),
+            scaled(sizes.cache_elements(), 22),
+            scaled(sizes.cache_elements(), 23),
+        ];
         let head = sizes.head_dim as usize;
         let used = (start + sizes.tokens).min(sizes.capacity) as usize * head;
         let spoiled = |values: &[f32]| {
@@ -194,7 +197,7 @@ pub(super) struct Naive<T> {
 
 impl<T: Number> Naive<T> {
     fn new(lab: &Lab<'_, T>, sizes: &HeadSizes, keys: u32) -> Result<Self, CudaError> {
-        let count = sizes.query_numbers() as usize;
+        let count = sizes.query_elements() as usize;
         let scores = (sizes.rows() * u64::from(sizes.heads) * u64::from(keys)) as usize;
         Ok(Self { scores: lab.spoiled(scores)?, apart: lab.spoiled(count)?, out: lab.spoiled(count)? })
     }

@@ -187,10 +187,10 @@ fn rows_of<T: Number>(lab: &mut Lab<'_, T>) -> Result<(), Failed> {
     lab.roundings = 2.0;
     for head_dim in [64, 6, 80] {
         let sizes = HeadSizes { batch: 3, tokens: 19, heads: 5, kv_heads: 5, head_dim, capacity: 19 };
-        let rows = lab.noise(sizes.query_numbers() as usize, 11);
+        let rows = lab.noise(sizes.query_elements() as usize, 11);
         let (there, mut apart) = (lab.upload(&rows)?, lab.spoiled(rows.len())?);
-        gradients.split_rows_to_heads(stream, &there, &mut apart, &sizes)?;
-        lab.judge(&format!("split_rows_to_heads {head_dim}"), &apart, &reference::split_rows_to_heads(&rows, &sizes))?;
+        lab.operations.unmerge_heads(stream, &there, &mut apart, &sizes)?;
+        lab.judge(&format!("unmerge_heads {head_dim}"), &apart, &reference::unmerge_heads(&rows, &sizes))?;
     }
     for [rows, width] in SHAPES {
         let x = lab.noise((rows * width) as usize, 12);
@@ -198,17 +198,6 @@ fn rows_of<T: Number>(lab: &mut Lab<'_, T>) -> Result<(), Failed> {
         let mut scratch = device.upload(&vec![f32::NAN; gradients.scratch_length(width)])?;
         gradients.column_sums(stream, &there, &mut sums, &mut scratch, [rows, width])?;
         lab.judge(&format!("column_sums {rows} x {width}"), &sums, &reference::column_sums(&x, width as usize))?;
-        let y = lab.noise(x.len(), 13);
-        for offset in [0, 1] {
-            let (mut x_there, y_there) =
-                (if offset == 0 { lab.upload(&x)? } else { shifted(lab, &x)? }, lab.upload(&y)?);
-            gradients.add(stream, x_there.slice_mut(offset..offset + x.len())?, &y_there)?;
-            let sums: Vec<f32> = x.iter().zip(&y).map(|(a, b)| a + b).collect();
-            lab.judge_values("add", &read(&x_there, offset)?, &sums)?;
-            gradients.scale(stream, x_there.slice_mut(offset..offset + x.len())?, 0.75)?;
-            let scaled: Vec<f32> = sums.iter().map(|sum| sum * 0.75).collect();
-            lab.judge_values("scale", &read(&x_there, offset)?, &scaled)?;
-        }
     }
     tokens_of(lab, &gradients)
 }
@@ -265,7 +254,7 @@ fn adamw_of<T: Number>(lab: &mut Lab<'_, T>) -> Result<(), Failed> {
         there.push([upload(at, value)?, upload(at, gradient)?, upload(at, first)?, upload(at, second)?]);
     }
     let optimizer = AdamW::new(device, &cache, &borrowed(&mut there, offset)?)?;
-    expect(optimizer.numbers() == lengths.iter().sum::<usize>() as u64, || "numbers are missing".to_owned())?;
+    expect(optimizer.elements() == lengths.iter().sum::<usize>() as u64, || "elements are missing".to_owned())?;
     for step in 1..=3 {
         optimizer.step(device.stream(), &mut borrowed(&mut there, offset)?, &rates, step)?;
         for (at, [value, gradient, first, second]) in host.iter_mut().enumerate() {

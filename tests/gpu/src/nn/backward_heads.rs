@@ -47,9 +47,9 @@ fn one_join<T: Number>(
         start: start as usize,
     };
     let slopes = reference::Heads {
-        q: lab.noise(sizes.query_numbers() as usize, 16),
-        k: lab.noise(sizes.cache_numbers() as usize, 17),
-        v: lab.noise(sizes.cache_numbers() as usize, 18),
+        q: lab.noise(sizes.query_elements() as usize, 16),
+        k: lab.noise(sizes.cache_elements() as usize, 17),
+        v: lab.noise(sizes.cache_elements() as usize, 18),
     };
     let (expected, expected_norms) = backward::split_heads(&packed, &slopes, sizes, &split);
     let (dq, dk, dv) = (lab.upload(&slopes.q)?, lab.upload(&slopes.k)?, lab.upload(&slopes.v)?);
@@ -128,7 +128,7 @@ fn one_naive<T: Number>(lab: &mut Lab<'_, T>, blas: &Blas, sizes: &HeadSizes, st
     let [of_values, of_shares, of_queries, of_keys] = naive_backward_products(sizes, keys);
     blas.multiply_batch([q, k], shares.all_mut(), &naive_products(sizes, keys)[0])?;
     lab.operations.softmax_causal(stream, &mut shares, &inputs.start, sizes, (keys, None), scale)?;
-    gradients.split_rows_to_heads(stream, &slopes, &mut d_out, sizes)?;
+    lab.operations.unmerge_heads(stream, &slopes, &mut d_out, sizes)?;
     blas.multiply_batch([shares.all(), d_out.all()], dv.all_mut(), &of_values)?;
     blas.multiply_batch([d_out.all(), v], d_shares.all_mut(), &of_shares)?;
     gradients.softmax_causal_backward(stream, &shares, &mut d_shares, &inputs.start, sizes, keys, scale)?;
@@ -178,7 +178,7 @@ fn one_fused<T: Number>(lab: &mut Lab<'_, T>, sizes: &HeadSizes, start: u32, is_
     let slopes = lab.noise(q.len(), 27);
     let expected = backward::attention([q, k, v], &slopes, sizes, start as usize, scale);
     let rows = (sizes.rows() * u64::from(sizes.heads)) as usize;
-    let mut logarithms = device.upload(&vec![f32::NAN; rows])?;
+    let mut lse = device.upload(&vec![f32::NAN; rows])?;
     let mut dots = device.upload(&vec![f32::NAN; rows])?;
     let mut out = lab.spoiled(q.len())?;
     // At an address that is no multiple of 16, the kernels for any head are taken.
@@ -186,11 +186,11 @@ fn one_fused<T: Number>(lab: &mut Lab<'_, T>, sizes: &HeadSizes, start: u32, is_
     let slopes = lab.upload(&[&vec![f32::NAN; offset][..], &slopes].concat())?;
     let [mut dq, mut dk, mut dv] = [lab.spoiled(q.len())?, lab.spoiled(k.len())?, lab.spoiled(v.len())?];
     let [q, k, v] = inputs.there();
-    let outputs = (out.all_mut(), Some(logarithms.all_mut()));
+    let outputs = (out.all_mut(), Some(lse.all_mut()));
     attention.attend(device.stream(), [q, k, v], &inputs.start, outputs, sizes, scale)?;
     let d_out = slopes.slice(offset..slopes.length())?;
-    let (out, logarithms, start_there) = (out.all(), logarithms.all(), inputs.start.all());
-    let attended = Attended { q, k, v, out, d_out, logarithms, start: start_there };
+    let (out, lse, start_there) = (out.all(), lse.all(), inputs.start.all());
+    let attended = Attended { q, k, v, out, d_out, lse, start: start_there };
     let there = [dq.all_mut(), dk.all_mut(), dv.all_mut()];
     gradients.attend_backward(device.stream(), &attended, there, &mut dots, sizes, scale)?;
     let found: [(&str, &Buffer<T>); 3] = [("dq", &dq), ("dk", &dk), ("dv", &dv)];

@@ -56,7 +56,6 @@ fn model_of<T: Number>(
         table.row(&of("rms_norm_backward, added"), bytes(4.0 * count(hidden) as f64), || {
             gradients.rms_norm_backward(stream, &norm, &mut dx, &mut d_weight, &mut scratch, [rows, hidden], true)
         })?;
-        table.row(&of("add"), bytes(3.0 * count(hidden) as f64), || gradients.add(stream, &mut dx, &x))?;
     }
     {
         let (mut gate_up, slopes, mut activated) =
@@ -105,9 +104,9 @@ fn heads_rows<T: Number>(
     let start = device.upload(&[0_u32])?;
     let packed_count = sizes.rows() * sizes.packed_width();
     let [dq, dk, dv] = [
-        random_buffer(lab, sizes.query_numbers())?,
-        random_buffer(lab, sizes.cache_numbers())?,
-        random_buffer(lab, sizes.cache_numbers())?,
+        random_buffer(lab, sizes.query_elements())?,
+        random_buffer(lab, sizes.cache_elements())?,
+        random_buffer(lab, sizes.cache_elements())?,
     ];
     let (packed, mut d_packed) = (random_buffer(lab, packed_count)?, random_buffer(lab, packed_count)?);
     let weights = random_buffer(lab, sizes.head_dim.into())?;
@@ -132,9 +131,9 @@ fn heads_rows<T: Number>(
         let heads = [dq.all(), dk.all(), dv.all()];
         gradients.split_heads_backward(stream, &input, heads, &mut d_packed, norms, sizes)
     })?;
-    let mut apart = random_buffer(lab, sizes.query_numbers())?;
-    table.row(&of("split_rows_to_heads"), bytes(2.0 * sizes.query_numbers() as f64), || {
-        gradients.split_rows_to_heads(stream, &dq, &mut apart, sizes)
+    let mut apart = random_buffer(lab, sizes.query_elements())?;
+    table.row(&of("unmerge_heads"), bytes(2.0 * sizes.query_elements() as f64), || {
+        lab.operations.unmerge_heads(stream, &dq, &mut apart, sizes)
     })?;
     let count = sizes.rows() * u64::from(sizes.heads) * u64::from(TOKENS);
     let (shares, mut slopes) = (random_buffer(lab, count)?, random_buffer(lab, count)?);
@@ -168,22 +167,22 @@ fn attention_rows<T: Number>(lab: &Lab<'_, T>, table: &mut Table<'_>, sizes: &He
     let HeadSizes { batch, heads, kv_heads, tokens, head_dim, .. } = *sizes;
     let of = |what: &str| format!("{} {what} {batch} x {heads}/{kv_heads} x {tokens} x {head_dim}", T::NAME);
     let work = Work::Operations(2.5 * attention_operations(sizes), peak::<T>());
-    let [q, out, d_out] = [0; 3].map(|_| random_buffer(lab, sizes.query_numbers()));
-    let (q, mut out, d_out, mut dq) = (q?, out?, d_out?, random_buffer(lab, sizes.query_numbers())?);
-    let [k, v, dk, dv] = [0; 4].map(|_| random_buffer(lab, sizes.cache_numbers()));
+    let [q, out, d_out] = [0; 3].map(|_| random_buffer(lab, sizes.query_elements()));
+    let (q, mut out, d_out, mut dq) = (q?, out?, d_out?, random_buffer(lab, sizes.query_elements())?);
+    let [k, v, dk, dv] = [0; 4].map(|_| random_buffer(lab, sizes.cache_elements()));
     let (k, v, mut dk, mut dv, start) = (k?, v?, dk?, dv?, device.upload(&[0_u32])?);
-    let (mut logarithms, mut dots): (Buffer<f32>, Buffer<f32>) = (device.allocate(rows)?, device.allocate(rows)?);
+    let (mut lse, mut dots): (Buffer<f32>, Buffer<f32>) = (device.allocate(rows)?, device.allocate(rows)?);
     let attention = Attention::<T>::load(device, &Cache::of_user(), head_dim, None)?;
     let gradients = AttentionGradients::<T>::load(device, &Cache::of_user(), head_dim)?;
     let inputs = [q.all(), k.all(), v.all()];
-    attention.attend(stream, inputs, &start, (out.all_mut(), Some(logarithms.all_mut())), sizes, 0.125)?;
+    attention.attend(stream, inputs, &start, (out.all_mut(), Some(lse.all_mut())), sizes, 0.125)?;
     let attended = Attended {
         q: q.all(),
         k: k.all(),
         v: v.all(),
         out: out.all(),
         d_out: d_out.all(),
-        logarithms: logarithms.all(),
+        lse: lse.all(),
         start: start.all(),
     };
     table.row(&of("fused backward"), work, || {
@@ -193,10 +192,10 @@ fn attention_rows<T: Number>(lab: &Lab<'_, T>, table: &mut Table<'_>, sizes: &He
     let count = sizes.rows() * u64::from(heads) * u64::from(tokens);
     let (blas, gradients) = (Blas::new(device)?, loaded(lab)?);
     let (shares, mut d_shares, mut apart) =
-        (random_buffer(lab, count)?, random_buffer(lab, count)?, random_buffer(lab, sizes.query_numbers())?);
+        (random_buffer(lab, count)?, random_buffer(lab, count)?, random_buffer(lab, sizes.query_elements())?);
     let [of_values, of_shares, of_queries, of_keys] = naive_backward_products(sizes, tokens);
     table.row(&of("naive backward"), work, || {
-        gradients.split_rows_to_heads(stream, &d_out, &mut apart, sizes)?;
+        lab.operations.unmerge_heads(stream, &d_out, &mut apart, sizes)?;
         blas.multiply_batch([shares.all(), apart.all()], dv.all_mut(), &of_values)?;
         blas.multiply_batch([apart.all(), v.all()], d_shares.all_mut(), &of_shares)?;
         gradients.softmax_causal_backward(stream, &shares, &mut d_shares, &start, sizes, tokens, 0.125)?;

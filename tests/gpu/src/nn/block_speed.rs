@@ -31,16 +31,16 @@ impl<'a, T: Number> Stand<'a, T> {
     fn new(bench: &'a Bench, sizes: HeadSizes) -> Result<Self, CudaError> {
         let lab = Lab::<T>::new(bench)?;
         let inputs = [
-            random_buffer(&lab, sizes.query_numbers())?,
-            random_buffer(&lab, sizes.cache_numbers())?,
-            random_buffer(&lab, sizes.cache_numbers())?,
+            random_buffer(&lab, sizes.query_elements())?,
+            random_buffer(&lab, sizes.cache_elements())?,
+            random_buffer(&lab, sizes.cache_elements())?,
         ];
         Ok(Self {
             bench,
             clock: EventClock::new(Arc::clone(bench.device.stream()))?,
             flush: bench.device.allocate(FLUSHED_BYTES / 4)?,
             inputs,
-            out: random_buffer(&lab, sizes.query_numbers())?,
+            out: random_buffer(&lab, sizes.query_elements())?,
             sizes,
             words: String::new(),
         })

@@ -94,7 +94,7 @@ fn one_layout<T: Number>(
     let inputs = Inputs::new(lab, sizes)?;
     let [q, k, v] = &inputs.host;
     let expected = blocks::attention([q, k, v], sizes, kept);
-    let count = sizes.query_numbers() as usize;
+    let count = sizes.query_elements() as usize;
     let capability = device.facts().capability;
     let served = Engine::ALL.into_iter().filter(|engine| engine.serves(sizes.head_dim, size_of::<T>(), capability));
     for engine in served {
@@ -121,8 +121,11 @@ struct Inputs<T> {
 impl<T: Number> Inputs<T> {
     fn new(lab: &Lab<'_, T>, sizes: &HeadSizes) -> Result<Self, CudaError> {
         let scaled = |count: u64, seed| lab.noise(count as usize, seed).iter().map(|value| value * 2.0).collect();
-        let host: [Vec<f32>; 3] =
-            [scaled(sizes.query_numbers(), 41), scaled(sizes.cache_numbers(), 42), scaled(sizes.cache_numbers(), 43)];
+        let host: [Vec<f32>; 3] = [
+            scaled(sizes.query_elements(), 41),
+            scaled(sizes.cache_elements(), 42),
+            scaled(sizes.cache_elements(), 43),
+        ];
         let [head, used] = [sizes.head_dim, sizes.tokens * sizes.head_dim].map(|count| count as usize);
         let spoiled = |values: &[f32]| {
             let mut values = values.to_vec();

@@ -1,7 +1,7 @@
 //! Convolutions and the rows between them: each against the CPU, and how long a codec's take.
 
 use half::bf16;
-use laptime_cuda::nn::{AudioRows, Codebooks, Convolution, Convolutions, Gate, Signal};
+use laptime_cuda::nn::{Activation, Codebooks, CodecOperations, Convolution, Convolutions, Signal};
 use laptime_cuda::{Blas, Buffer, Cache, CudaError};
 
 use super::speed::{Table, Work, peak, random_buffer};
@@ -41,7 +41,7 @@ fn convolutions_of<T: Number>(lab: &mut Lab<'_, T>) -> Result<(), Failed> {
     for (at, (of, length)) in CASES.iter().enumerate() {
         let case = Case::new(lab, of, *length)?;
         let snakes = [None, Some(kernels.snake(&lab.bench.device, stream, case.snake_places())?)];
-        let mut packed = lab.spoiled(of.packed_numbers() as usize)?;
+        let mut packed = lab.spoiled(of.packed_elements() as usize)?;
         kernels.pack(stream, of, &case.weight.1, Some(case.bias.1.all()), &mut packed)?;
         for snake in &snakes {
             let taken = snake.as_ref().map_or_else(|| case.x.0.clone(), |_| case.snaked::<T>());
@@ -87,7 +87,7 @@ impl<T: Number> Case<T> {
         };
         Ok(Self {
             x: both(u64::from(of.inputs) * u64::from(length), 1)?,
-            weight: both(of.stored_numbers(), 2)?,
+            weight: both(of.stored_elements(), 2)?,
             bias: both(of.outputs.into(), 3)?,
             alpha: both(of.inputs.into(), 4)?,
             beta: both(of.inputs.into(), 5)?,
@@ -152,7 +152,7 @@ pub fn rows(bench: &Bench) -> Answer {
 
 fn rows_of<T: Number>(lab: &mut Lab<'_, T>) -> Result<(), Failed> {
     lab.roundings = 3.0;
-    let kernels = AudioRows::<T>::load(&lab.bench.device, &Cache::of_user())?;
+    let kernels = CodecOperations::<T>::load(&lab.bench.device, &Cache::of_user())?;
     let stream = lab.bench.device.stream();
     for [rows, width] in [[3_u32, 1024], [70, 96], [5, 77], [1, 4096], [2, 1]] {
         let count = (rows * width) as usize;
@@ -166,12 +166,12 @@ fn rows_of<T: Number>(lab: &mut Lab<'_, T>) -> Result<(), Failed> {
         kernels.layer_norm(stream, &x_there, both, &mut out, [rows, width], 1e-2)?;
         lab.judge(&format!("layer norm {what}"), &out, &conv::layer_norm(&x, [&weight, &bias], 1e-2))?;
         let mut out = lab.upload(&x)?;
-        kernels.bias_gate(stream, &mut out, Some(bias_there.all()), [rows, width], Gate::Gelu)?;
+        kernels.bias_activation(stream, &mut out, Some(bias_there.all()), [rows, width], Activation::Gelu)?;
         let biased = reference::add_bias(&x, &bias).into_iter().map(|value| T::narrowed(value).widened());
         let biased: Vec<f32> = biased.collect();
         lab.judge(&format!("gelu {what}"), &out, &reference::fuse::gelu(&biased))?;
         let mut out = lab.upload(&biased)?;
-        kernels.bias_gate(stream, &mut out, None, [rows, width], Gate::Silu)?;
+        kernels.bias_activation(stream, &mut out, None, [rows, width], Activation::Silu)?;
         let silu = biased.iter().map(|value| value / (1.0 + (-value).exp())).collect::<Vec<f32>>();
         lab.judge(&format!("silu {what}"), &out, &silu)?;
         let mut out = lab.upload(&x)?;
@@ -202,10 +202,10 @@ fn rows_of<T: Number>(lab: &mut Lab<'_, T>) -> Result<(), Failed> {
         let (books, codes) = (lab.upload(&books)?, lab.bench.device.upload(&codes)?);
         let mut out = lab.spoiled(expected.len())?;
         let table = Codebooks { rows: books.all(), groups, size, width };
-        kernels.code_rows(stream, codes.all(), &table, &mut out, rows)?;
+        kernels.embed_codes(stream, codes.all(), &table, &mut out, rows)?;
         lab.judge(&format!("codes {rows} x {groups}"), &out, &expected)?;
         let beyond = lab.bench.device.upload(&vec![size; (rows * groups) as usize])?;
-        kernels.code_rows(stream, beyond.all(), &table, &mut out, rows)?;
+        kernels.embed_codes(stream, beyond.all(), &table, &mut out, rows)?;
         let is_none = out.read()?.into_iter().take(width as usize).all(|value| T::widened(value).is_nan());
         expect(is_none, || "a code beyond its book was found".to_owned())?;
     }
@@ -244,21 +244,21 @@ fn speed_of<T: Number>(bench: &Bench, table: &mut Table<'_>, room: usize) -> Res
     let (mut sum, megabytes) = (0.0, room.bytes() >> 20);
     for (of, length, times) in all {
         let (x, packed) =
-            (random_buffer(&lab, u64::from(of.inputs * length))?, random_buffer(&lab, of.packed_numbers())?);
+            (random_buffer(&lab, u64::from(of.inputs * length))?, random_buffer(&lab, of.packed_elements())?);
         let zeros = lab.upload(&vec![0.0; of.inputs as usize])?;
         let snake = kernels.snake(&bench.device, stream, [zeros.all(), zeros.all()])?;
         let mut out = random_buffer(&lab, u64::from(of.outputs) * u64::from(of.length(length)))?;
         let signal = Signal { x: x.all(), length, snake: Some(&snake) };
         let kind = if of.is_transposed { "transposed" } else { "conv" };
         let what = format!("{} {kind} {}-{} k{} d{}", T::NAME, of.inputs, of.outputs, of.kernel, of.dilation);
-        let work = Work::Operations(2.0 * of.stored_numbers() as f64 * f64::from(length), peak::<T>());
+        let work = Work::Operations(2.0 * of.stored_elements() as f64 * f64::from(length), peak::<T>());
         sum += times
             * table.row(&format!("{what} of {length}, {megabytes} MiB"), work, || {
                 kernels.convolve(&blas, stream, &of, &signal, &packed, &mut out, (false, &mut room))
             })?;
     }
     let of = Convolution::plain([96, 1], 7, 1);
-    let (x, weight) = (random_buffer(&lab, u64::from(96 * length))?, random_buffer(&lab, of.stored_numbers())?);
+    let (x, weight) = (random_buffer(&lab, u64::from(96 * length))?, random_buffer(&lab, of.stored_elements())?);
     let mut out = bench.device.upload(&vec![0.0_f32; length as usize])?;
     let signal = Signal { x: x.all(), length, snake: None };
     let work = Work::Bytes((x.bytes() + out.bytes()) as f64);

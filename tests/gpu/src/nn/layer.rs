@@ -103,7 +103,7 @@ impl<T: Number> DeviceLayer<T> {
     fn new(lab: &Lab<'_, T>, host: &Host) -> Result<Self, CudaError> {
         let device = &lab.bench.device;
         let room = |columns: u32| lab.spoiled((rows() * columns) as usize);
-        let cache = || lab.upload(&vec![0.0; SIZES.cache_numbers() as usize]);
+        let cache = || lab.upload(&vec![0.0; SIZES.cache_elements() as usize]);
         Ok(Self {
             blas: Blas::new(device)?,
             attention: Attention::load(device, &Cache::of_user(), SIZES.head_dim, None)?,
@@ -171,7 +171,7 @@ fn captured_of<T: Number>(lab: &mut Lab<'_, T>) -> Result<(), Failed> {
     there.step(lab)?;
     let graph = Graph::capture(lab.bench.device.stream(), || there.step(lab))?;
     expect(graph.nodes() >= 13, || format!("{} nodes", graph.nodes()))?;
-    let mut caches = [vec![0.0; SIZES.cache_numbers() as usize], vec![0.0; SIZES.cache_numbers() as usize]];
+    let mut caches = [vec![0.0; SIZES.cache_elements() as usize], vec![0.0; SIZES.cache_elements() as usize]];
     for start in STARTS {
         there.start.write(&[start])?;
         replay(&graph, lab.bench)?;

@@ -141,9 +141,9 @@ fn split_row<T: Number>(
     let angles = vec![0.5_f32; (sizes.capacity * sizes.head_dim / 2) as usize];
     let (angles, start) = (device.upload(&angles)?, device.upload(&[0_u32])?);
     let [mut q, mut k, mut v] = [
-        random_buffer(lab, sizes.query_numbers())?,
-        random_buffer(lab, sizes.cache_numbers())?,
-        random_buffer(lab, sizes.cache_numbers())?,
+        random_buffer(lab, sizes.query_elements())?,
+        random_buffer(lab, sizes.cache_elements())?,
+        random_buffer(lab, sizes.cache_elements())?,
     ];
     let input = Packed {
         packed: packed.all(),
@@ -181,17 +181,17 @@ pub fn attention(bench: &Bench) -> Answer {
 
 /// Operations of causal attention: half of those of all scores.
 pub(super) fn attention_operations(sizes: &HeadSizes) -> f64 {
-    2.0 * sizes.query_numbers() as f64 * f64::from(sizes.tokens)
+    2.0 * sizes.query_elements() as f64 * f64::from(sizes.tokens)
 }
 
 fn fused_row<T: Number>(lab: &Lab<'_, T>, table: &mut Table<'_>, sizes: &HeadSizes) -> Result<f64, Failed> {
     let attention = Attention::<T>::load(&lab.bench.device, &Cache::of_user(), sizes.head_dim, None)?;
     let [q, k, v] = [
-        random_buffer(lab, sizes.query_numbers())?,
-        random_buffer(lab, sizes.cache_numbers())?,
-        random_buffer(lab, sizes.cache_numbers())?,
+        random_buffer(lab, sizes.query_elements())?,
+        random_buffer(lab, sizes.cache_elements())?,
+        random_buffer(lab, sizes.cache_elements())?,
     ];
-    let (mut out, start) = (random_buffer(lab, sizes.query_numbers())?, lab.bench.device.upload(&[0_u32])?);
+    let (mut out, start) = (random_buffer(lab, sizes.query_elements())?, lab.bench.device.upload(&[0_u32])?);
     let HeadSizes { batch, heads, kv_heads, tokens, head_dim, .. } = *sizes;
     let what = format!("{} fused {batch} x {heads}/{kv_heads} x {tokens} x {head_dim}", T::NAME);
     let scale = 1.0 / (head_dim as f32).sqrt();
@@ -288,13 +288,13 @@ fn naive_rows<T: Number>(
 ) -> Result<f64, Failed> {
     let (stream, size) = (lab.bench.device.stream(), size_of::<T>() as f64);
     let [q, k, v] = [
-        random_buffer(lab, sizes.query_numbers())?,
-        random_buffer(lab, sizes.cache_numbers())?,
-        random_buffer(lab, sizes.cache_numbers())?,
+        random_buffer(lab, sizes.query_elements())?,
+        random_buffer(lab, sizes.cache_elements())?,
+        random_buffer(lab, sizes.cache_elements())?,
     ];
     let count = sizes.rows() * u64::from(sizes.heads) * u64::from(sizes.tokens);
-    let (mut scores, mut apart) = (random_buffer(lab, count)?, random_buffer(lab, sizes.query_numbers())?);
-    let (mut out, start) = (random_buffer(lab, sizes.query_numbers())?, lab.bench.device.upload(&[0_u32])?);
+    let (mut scores, mut apart) = (random_buffer(lab, count)?, random_buffer(lab, sizes.query_elements())?);
+    let (mut out, start) = (random_buffer(lab, sizes.query_elements())?, lab.bench.device.upload(&[0_u32])?);
     let [of_keys, of_values] = naive_products(sizes, sizes.tokens);
     let work = |batch: &laptime_cuda::Batch| Work::Operations(operations(batch), peak::<T>());
     let mut sum = table.row(&format!("{} {name} naive q k", T::NAME), work(&of_keys), || {
@@ -306,7 +306,7 @@ fn naive_rows<T: Number>(
     sum += table.row(&format!("{} {name} naive shares v", T::NAME), work(&of_values), || {
         blas.multiply_batch([scores.all(), v.all()], apart.all_mut(), &of_values)
     })?;
-    let bytes = Work::Bytes(2.0 * sizes.query_numbers() as f64 * size);
+    let bytes = Work::Bytes(2.0 * sizes.query_elements() as f64 * size);
     sum += table.row(&format!("{} {name} merge_heads", T::NAME), bytes, || {
         lab.operations.merge_heads(stream, &apart, &mut out, sizes)
     })?;

@@ -45,7 +45,7 @@ pub fn geglu(gate_up: &[f32], ffn: usize) -> Vec<f32> {
     rows.flat_map(|row| (0..ffn).map(move |i| gated(row[i].into(), row[ffn + i].into()))).collect()
 }
 
-/// The index of the largest number of each row: the lowest of several, 0 where nothing is a number.
+/// Argmax of each row. Ties go to the lowest index, and a row of NaN gives 0.
 pub fn argmax(x: &[f32], width: usize) -> Vec<u32> {
     let best = |row: &[f32]| {
         let numbers = row.iter().enumerate().filter(|(_, value)| !value.is_nan());
@@ -95,8 +95,8 @@ pub struct Heads {
 pub fn split_heads(packed: &[f32], sizes: &HeadSizes, split: &Split<'_>, fill: f32) -> Heads {
     let (tokens, heads, kv_heads) = (sizes.tokens as usize, sizes.heads as usize, sizes.kv_heads as usize);
     let (dim, capacity) = (sizes.head_dim as usize, sizes.capacity as usize);
-    let cache = vec![fill; sizes.cache_numbers() as usize];
-    let mut result = Heads { q: vec![0.0; sizes.query_numbers() as usize], k: cache.clone(), v: cache };
+    let cache = vec![fill; sizes.cache_elements() as usize];
+    let mut result = Heads { q: vec![0.0; sizes.query_elements() as usize], k: cache.clone(), v: cache };
     let all_heads = heads + 2 * kv_heads;
     for (at, from) in packed.chunks_exact(dim.max(1)).enumerate() {
         let (row, head) = (at / all_heads, at % all_heads);

@@ -1,129 +1,133 @@
-//! The sizes of a convolution, and how much of it a block can take.
+//! The dimensions of a convolution.
 
 use crate::launch::*;
 
-/// Numbers behind the taps of a row of columns: a one for the bias, and zeros that keep rows aligned.
-const BEHIND: u32 = 8;
-/// Channels that a block gathers; the kernel has the same number.
+/// Elements after the taps of a row of columns: a one for the bias, and zeros that keep rows aligned.
+const BIAS_PADDING: u32 = 8;
+/// Channels per block of im2col; the kernel has the same constant.
 pub(super) const CHUNK: u32 = 64;
-/// Outputs that a block gathers at most.
-const MOST_GATHERED: u32 = 128;
-/// Shared memory that every kernel may have.
+/// The maximum number of outputs per block of im2col.
+const MAX_OUTPUTS: u32 = 128;
+/// The shared memory that every kernel may have.
 pub(super) const SHARED_BYTES: u32 = 48 << 10;
 
-/// A convolution over time that looks at the past alone.
+/// A causal 1D convolution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Convolution {
-    /// Channels of the signal.
+    /// Input channels.
     pub inputs: u32,
-    /// Channels of the result.
+    /// Output channels.
     pub outputs: u32,
-    /// Taps as they are stored.
+    /// The kernel size.
     pub kernel: u32,
-    /// Moments from one output to the next; outputs from one moment to the next if it is transposed.
+    /// The stride: inputs per output, or outputs per input if it is transposed.
     pub stride: u32,
-    /// Moments from one tap to the next.
+    /// The dilation.
     pub dilation: u32,
-    /// Whether it makes a signal longer. What the last moment gives beyond `stride` outputs is cut off.
+    /// Whether it is transposed. Outputs of the last input beyond `stride` are cut off.
     pub is_transposed: bool,
-    /// Whether a signal begins with what is kept of what came before, [`Convolution::kept`] moments: outputs are computed for
-    /// those behind them. Otherwise there are zeros before the first.
-    pub goes_on: bool,
+    /// Whether a signal begins with the last [`Convolution::history`] rows of the previous one, which have no outputs of their
+    /// own. Otherwise it is padded with zeros.
+    pub is_streaming: bool,
 }
 
 impl Convolution {
-    /// One that keeps the length.
+    /// A convolution that keeps the length.
     pub const fn plain([inputs, outputs]: [u32; 2], kernel: u32, dilation: u32) -> Self {
-        Self { inputs, outputs, kernel, stride: 1, dilation, is_transposed: false, goes_on: false }
+        Self { inputs, outputs, kernel, stride: 1, dilation, is_transposed: false, is_streaming: false }
     }
 
-    /// One that makes a signal `stride` times as long.
+    /// A transposed convolution, whose output is `stride` times as long.
     pub const fn transposed([inputs, outputs]: [u32; 2], kernel: u32, stride: u32) -> Self {
-        Self { inputs, outputs, kernel, stride, dilation: 1, is_transposed: true, goes_on: false }
+        Self { inputs, outputs, kernel, stride, dilation: 1, is_transposed: true, is_streaming: false }
     }
 
-    /// The same for signals that begin with what is kept of what came before.
+    /// The same for streaming.
     #[must_use]
-    pub const fn going_on(self) -> Self {
-        Self { goes_on: true, ..self }
+    pub const fn streaming(self) -> Self {
+        Self { is_streaming: true, ..self }
     }
 
-    /// Moments before the first that an output looks at: as many are kept of a signal that goes on.
-    pub fn kept(&self) -> u32 {
-        let stride = if self.is_transposed { 1 } else { self.stride };
-        (self.reach() + 1).saturating_sub(stride)
+    /// Rows before the first that its output depends on.
+    pub fn history(&self) -> u32 {
+        (self.lookback() + 1).saturating_sub(self.input_stride())
     }
 
-    /// Length of the result for this length of the signal: outputs that begin before its end.
+    fn input_stride(&self) -> u32 {
+        if self.is_transposed { 1 } else { self.stride }
+    }
+
+    /// The output length for this input length.
     pub fn length(&self, of: u32) -> u32 {
-        let of = self.new_moments(of);
+        let of = self.new_rows(of);
         if self.is_transposed { of.saturating_mul(self.stride) } else { of.div_ceil(self.stride.max(1)) }
     }
 
-    /// Moments that a row of columns looks at.
+    /// Input rows per row of columns.
     pub(super) fn taps(&self) -> u32 {
         if self.is_transposed { self.kernel.div_ceil(self.stride.max(1)) } else { self.kernel }
     }
 
-    /// Moments of a signal that outputs are computed for.
-    fn new_moments(&self, of: u32) -> u32 {
-        if self.goes_on { of.saturating_sub(self.kept()) } else { of }
+    /// Rows of a signal that have outputs.
+    fn new_rows(&self, of: u32) -> u32 {
+        if self.is_streaming { of.saturating_sub(self.history()) } else { of }
     }
 
     pub(super) fn rows(&self, of: u32) -> u32 {
-        if self.is_transposed { self.new_moments(of) } else { self.length(of) }
+        if self.is_transposed { self.new_rows(of) } else { self.length(of) }
     }
 
-    /// Numbers of a row of columns, and of a row of packed weights.
+    /// The width of the columns and of packed weights.
     pub fn width(&self) -> u32 {
-        self.taps().saturating_mul(self.inputs).saturating_add(BEHIND)
+        self.taps().saturating_mul(self.inputs).saturating_add(BIAS_PADDING)
     }
 
     pub(super) fn outputs_per_row(&self) -> u32 {
         if self.is_transposed { self.outputs.saturating_mul(self.stride) } else { self.outputs }
     }
 
-    /// Numbers of the packed weights.
-    pub fn packed_numbers(&self) -> u64 {
+    /// Elements of the packed weights.
+    pub fn packed_elements(&self) -> u64 {
         area(self.outputs_per_row(), self.width())
     }
 
-    /// Numbers of the weights as they are stored.
-    pub fn stored_numbers(&self) -> u64 {
+    /// Elements of the stored weights.
+    pub fn stored_elements(&self) -> u64 {
         area(self.inputs, self.outputs).saturating_mul(self.kernel.into())
     }
 
-    pub(super) fn reach(&self) -> u32 {
+    pub(super) fn lookback(&self) -> u32 {
         (self.taps().saturating_sub(1)).saturating_mul(if self.is_transposed { 1 } else { self.dilation })
     }
 
     pub(super) fn check(&self, doing: &str) -> Done {
         let sizes = [self.inputs, self.outputs, self.kernel, self.stride, self.dilation];
-        expect(doing, sizes.iter().all(|size| (1..1 << 20).contains(size)), "a size of the convolution cannot be")?;
-        let looks_back = self.is_transposed || self.stride <= self.reach() + 1;
-        expect(doing, looks_back, "the convolution leaves moments out")?;
+        expect(
+            doing,
+            sizes.iter().all(|size| (1..1 << 20).contains(size)),
+            "a dimension of the convolution is zero or too large",
+        )?;
+        let has_all = self.is_transposed || self.stride <= self.lookback() + 1;
+        expect(doing, has_all, "the stride is larger than the kernel")?;
         let fits = area(self.taps(), self.inputs) < 1 << 31 && area(self.outputs, self.stride) < 1 << 31;
         expect(doing, fits && u64::from(self.kernel) * u64::from(self.dilation) < 1 << 31, "a row is too long")
     }
 
-    /// The kernel's `Taps`.
+    /// The kernels' `Taps`.
     pub(super) fn arguments(&self, length: u32) -> [u32; 6] {
         let (stride, dilation) = if self.is_transposed { (1, 1) } else { (self.stride, self.dilation) };
-        let before = if self.goes_on { 0 } else { self.kept() };
+        let before = if self.is_streaming { 0 } else { self.history() };
         [length, self.inputs, self.taps(), dilation, stride, before]
     }
 
-    /// Outputs that a block can gather in shared memory; none if not even one fits.
-    pub(super) fn gathered<T>(&self) -> u32 {
-        let stride = if self.is_transposed { 1 } else { self.stride };
+    /// Outputs per block of im2col whose inputs fit in shared memory; 0 if not even one fits.
+    pub(super) fn outputs_per_block<T>(&self) -> u32 {
         let rows = SHARED_BYTES / (CHUNK * size_of::<T>() as u32);
-        let looked = rows.saturating_sub(self.reach());
-        (looked.saturating_add(stride - 1) / stride).min(MOST_GATHERED)
+        rows.saturating_sub(self.lookback()).div_ceil(self.input_stride()).min(MAX_OUTPUTS)
     }
 
-    pub(super) fn gathered_bytes<T>(&self, each: u32) -> u32 {
-        let stride = if self.is_transposed { 1 } else { self.stride };
-        ((each - 1) * stride + self.reach() + 1) * CHUNK * size_of::<T>() as u32
+    pub(super) fn shared_bytes<T>(&self, outputs: u32) -> u32 {
+        ((outputs - 1) * self.input_stride() + self.lookback() + 1) * CHUNK * size_of::<T>() as u32
     }
 }
 
@@ -135,39 +139,39 @@ mod tests {
     const LONGER: Convolution = Convolution::transposed([1536, 768], 16, 8);
 
     #[test]
-    fn a_transposed_convolution_is_a_plain_one_of_fewer_taps() {
-        assert_eq!((LONGER.taps(), LONGER.outputs_per_row(), LONGER.width()), (2, 8 * 768, 2 * 1536 + BEHIND));
+    fn a_transposed_convolution_is_a_plain_one_with_fewer_taps() {
+        assert_eq!((LONGER.taps(), LONGER.outputs_per_row(), LONGER.width()), (2, 8 * 768, 2 * 1536 + BIAS_PADDING));
         assert_eq!((LONGER.length(5), LONGER.rows(5)), (40, 5));
-        assert_eq!(LONGER.packed_numbers(), 8 * 768 * (2 * 1536 + 8));
+        assert_eq!(LONGER.packed_elements(), 8 * 768 * (2 * 1536 + 8));
     }
 
     #[test]
-    fn what_is_kept_is_what_the_first_output_looks_back_at() {
+    fn the_history_is_what_the_first_output_depends_on() {
         let strided = Convolution { stride: 4, ..Convolution::plain([8, 8], 8, 1) };
-        assert_eq!([DILATED, LONGER, strided, Convolution::plain([8, 8], 1, 1)].map(|of| of.kept()), [54, 1, 4, 0]);
-        assert_eq!((strided.length(12), strided.going_on().length(12)), (3, 2));
-        assert_eq!((LONGER.length(3), LONGER.going_on().length(3)), (24, 16));
+        assert_eq!([DILATED, LONGER, strided, Convolution::plain([8, 8], 1, 1)].map(|of| of.history()), [54, 1, 4, 0]);
+        assert_eq!((strided.length(12), strided.streaming().length(12)), (3, 2));
+        assert_eq!((LONGER.length(3), LONGER.streaming().length(3)), (24, 16));
     }
 
     #[test]
-    fn a_strided_convolution_has_an_output_for_every_begun_stride() {
+    fn the_output_length_of_a_strided_convolution_is_rounded_up() {
         let strided = Convolution { stride: 4, ..Convolution::plain([8, 8], 8, 1) };
         assert_eq!([0, 1, 4, 5, 8].map(|length| strided.length(length)), [0, 1, 1, 2, 2]);
     }
 
     #[test]
-    fn what_a_block_looks_at_fits_its_shared_memory() {
+    fn the_input_of_a_block_fits_in_shared_memory() {
         for of in [DILATED, LONGER, Convolution { stride: 5, ..DILATED }, Convolution::plain([8, 8], 1, 1)] {
-            let (of_f32, of_f16) = (of.gathered::<f32>(), of.gathered::<half::f16>());
-            assert!((1..=MOST_GATHERED).contains(&of_f32) && (1..=MOST_GATHERED).contains(&of_f16), "{of:?}");
-            assert!(of.gathered_bytes::<f32>(of_f32) <= SHARED_BYTES, "{of:?}");
-            assert!(of.gathered_bytes::<half::f16>(of_f16) <= SHARED_BYTES, "{of:?}");
+            let (of_f32, of_f16) = (of.outputs_per_block::<f32>(), of.outputs_per_block::<half::f16>());
+            assert!((1..=MAX_OUTPUTS).contains(&of_f32) && (1..=MAX_OUTPUTS).contains(&of_f16), "{of:?}");
+            assert!(of.shared_bytes::<f32>(of_f32) <= SHARED_BYTES, "{of:?}");
+            assert!(of.shared_bytes::<half::f16>(of_f16) <= SHARED_BYTES, "{of:?}");
         }
-        assert_eq!(Convolution::plain([8, 8], 200, 9).gathered::<f32>(), 0);
+        assert_eq!(Convolution::plain([8, 8], 200, 9).outputs_per_block::<f32>(), 0);
     }
 
     #[test]
-    fn convolutions_that_cannot_be_are_refused() {
+    fn invalid_convolutions_are_refused() {
         assert!(DILATED.check("x").is_ok() && LONGER.check("x").is_ok());
         assert!(Convolution { kernel: 0, ..DILATED }.check("x").is_err());
         assert!(Convolution { stride: 2, ..Convolution::plain([8, 8], 1, 1) }.check("x").is_err());

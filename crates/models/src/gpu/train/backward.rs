@@ -23,12 +23,12 @@ impl<T: Number> GpuTraining<'_, T> {
             let _op = stage_mark!(marks, Ops, "weights_again");
             self.naive_weights(&Marks::default())?;
         }
-        let Self { heads, d_heads, by_head, blas, gradients, sizes, start, .. } = self;
+        let Self { heads, d_heads, by_head, blas, gradients, operations, sizes, start, .. } = self;
         let Scratch { probabilities, d_scores, d_attended, .. } = &mut self.scratch;
         let ([queries, keys, values], [d_queries, d_keys, d_values]) = (heads, d_heads);
         {
             let _op = stage_mark!(marks, Ops, "weighted");
-            gradients.split_rows_to_heads(stream, &*d_attended, &mut *by_head, sizes)?;
+            operations.unmerge_heads(stream, &*d_attended, &mut *by_head, sizes)?;
             blas.multiply_batch([probabilities.all(), by_head.all()], d_values.all_mut(), &naive.gathered())?;
             blas.multiply_batch([by_head.all(), values.all()], d_scores.all_mut(), &naive.scores())?;
         }
@@ -52,7 +52,7 @@ impl<T: Number> GpuTraining<'_, T> {
             v,
             out: kept.attended.all(),
             d_out: self.scratch.d_attended.all(),
-            logarithms: self.kept.row_sums[layer].all(),
+            lse: self.kept.row_sums[layer].all(),
             start: self.start.all(),
         };
         let (gradients, dots, sizes) = (self.d_heads.each_mut().map(Buffer::all_mut), &mut self.dots, &self.sizes);

@@ -2,7 +2,7 @@
 
 use std::{mem, slice::from_mut};
 
-use laptime_cuda::nn::{Attention, Codebooks, Gate, Signal, Snake};
+use laptime_cuda::nn::{Activation, Attention, Codebooks, Signal, Snake};
 use laptime_cuda::{Buffer, Cache, CudaError, Device, Slice};
 
 use super::super::audio::{ConvWeights, Kit};
@@ -104,7 +104,7 @@ impl<T: Number> CodecOps for Chunk<'_, T> {
             width: size(width)?,
         };
         let Buffers { hidden, second, .. } = &mut *self.buffers;
-        self.kit.rows.code_rows(self.kit.device.stream(), self.codes, &books, &mut *second, size(frames)?)?;
+        self.kit.rows.embed_codes(self.kit.device.stream(), self.codes, &books, &mut *second, size(frames)?)?;
         self.kit.product(&*second, &weights.projection, hidden, [size(frames)?, size(codec.code_width)?])
     }
 
@@ -163,7 +163,7 @@ impl<T: Number> CodecOps for Chunk<'_, T> {
         let norm = [next.norm[0].all(), next.norm[1].all()];
         kit.rows.layer_norm(stream, &*inner, norm, &mut *second, shape, NEXT_EPS)?;
         kit.product(&*second, &next.up.weight, &mut *inner, [rows, wide])?;
-        kit.rows.bias_gate(stream, &mut *inner, Some(next.up.bias.all()), [rows, wide], Gate::Gelu)?;
+        kit.rows.bias_activation(stream, &mut *inner, Some(next.up.bias.all()), [rows, wide], Activation::Gelu)?;
         kit.product(&*inner, &next.down.weight, &mut *second, shape)?;
         let added = (second.all(), Some(next.down.bias.all()));
         Ok(kit.rows.add_scaled(stream, hidden, added, next.scale.all(), shape)?)

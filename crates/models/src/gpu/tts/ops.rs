@@ -7,9 +7,9 @@
 use std::{ops::Range, sync::Arc};
 
 use laptime_cuda::decode::{
-    self, Choice as Place, FrameStep, FrameTables, Frames, NextRow, Norm, Rules, Sampler, Sampling as Rule, State,
+    self, FrameStep, FrameTables, Frames, NextRow, Norm, Rules, SampledCode, Sampler, Sampling as Rule, State,
 };
-use laptime_cuda::nn::{Attention, Gate};
+use laptime_cuda::nn::{Activation, Attention};
 use laptime_cuda::{Buffer, Cache, Device, Pinned};
 use laptime_probe::stage;
 
@@ -174,7 +174,7 @@ impl<'a, T: Number> GpuOps<'a, T> {
         let mut inner = device.allocate(text.length())?;
         kit.product(&text, &talker.text_up.weight, &mut inner, [count, width])?;
         let bias = Some(talker.text_up.bias.all());
-        kit.rows.bias_gate(stream, &mut inner, bias, [count, width], Gate::Silu)?;
+        kit.rows.bias_activation(stream, &mut inner, bias, [count, width], Activation::Silu)?;
         let mut rows = device.allocate(ids.length() * config.talker.hidden)?;
         kit.product(&inner, &talker.text_down.weight, &mut rows, [count, hidden])?;
         kit.operations.add_bias(stream, &mut rows, &talker.text_down.bias, [count, hidden])?;
@@ -294,7 +294,7 @@ impl<T: Number> TtsOps for GpuOps<'_, T> {
         let table = predictor.bridge.as_ref().map_or(&talker.embedding, |bridge| &bridge.first);
         let (rows, width) = (size(config.talker.vocab)?, size(config.predictor.hidden)?);
         let x = &mut self.predictor.stepper.buffers.parts.x;
-        Ok(self.kernels.row(stream, (frames, 0), (table.all(), rows), x, width)?)
+        Ok(self.kernels.embed_code(stream, (frames, 0), (table.all(), rows), x, width)?)
     }
 
     fn predict(&mut self, group: usize) -> Done {
@@ -308,7 +308,7 @@ impl<T: Number> TtsOps for GpuOps<'_, T> {
         let (size_of, width, Parts { x, logits, .. }) =
             (size(vocab)?, size(hidden)?, &mut predictor.stepper.buffers.parts);
         let next = table.map(|table| NextRow { table, size: size_of, x, width });
-        let choice = Place { next, ..Place::code(size(group)?) };
+        let choice = SampledCode { next, ..SampledCode::code(size(group)?) };
         let (stream, sampling) = (kit.device.stream(), (&mut self.rules[1], &mut self.frames));
         Ok(self.sampler.sample(decode::SamplingPart::All, stream, logits, sampling, choice)?)
     }
@@ -316,7 +316,7 @@ impl<T: Number> TtsOps for GpuOps<'_, T> {
     fn sample(&mut self, part: SamplingPart, frame: usize) -> Done {
         let (stream, is_draw) = (self.kit.device.stream(), part == SamplingPart::Draw);
         let position = (frame > 0 && is_draw).then_some(&mut self.state.position);
-        let place = Place { group: 0, begins: frame > 0, position, is_reported: true, next: None };
+        let place = SampledCode { group: 0, begins: frame > 0, position, is_reported: true, next: None };
         let part = match part {
             SamplingPart::TopK => decode::SamplingPart::TopK,
             SamplingPart::TopP => decode::SamplingPart::TopP,

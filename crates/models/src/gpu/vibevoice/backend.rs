@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use laptime_cuda::{Buffer, Device, Pinned, Sizes, Slice, SliceMut, nn::StreamRows};
+use laptime_cuda::{Buffer, Device, Pinned, Sizes, Slice, SliceMut, nn::StreamingOperations};
 use laptime_probe::sync_point;
 
 use super::super::{audio::Kit, size, streamed::Streamed, weights::Number};
@@ -23,7 +23,7 @@ pub struct Cuda<'a, T> {
     pub graphs: Graphs,
     pub replay: Replay,
     pub kit: Kit<'a, T>,
-    pub streams: StreamRows<T>,
+    pub streams: StreamingOperations<T>,
     streamed: Option<Streamed<'a, T>>,
     pub language: Language<T>,
     pub diffusion: Diffusion<T>,
@@ -34,7 +34,7 @@ pub struct Cuda<'a, T> {
 
 impl<'a, T: Number> Cuda<'a, T> {
     pub fn new(
-        (kit, streams): (Kit<'a, T>, StreamRows<T>),
+        (kit, streams): (Kit<'a, T>, StreamingOperations<T>),
         config: &VibeVoiceConfig,
         options: &VibeVoiceOptions,
         replay: Replay,
@@ -88,7 +88,7 @@ impl<T: Number> Backend for Cuda<'_, T> {
     }
 
     fn begin_latent(&mut self, audio: usize) -> Done {
-        Ok(self.diffusion.drawing.token.set_all(self.kit.device.stream(), size(audio)?)?)
+        Ok(self.diffusion.state.token.set_all(self.kit.device.stream(), size(audio)?)?)
     }
 
     fn place(&mut self, side: Side, position: usize) -> Done {
@@ -109,9 +109,9 @@ impl<T: Number> Backend for Cuda<'_, T> {
 
     fn take_samples(&mut self, decoder: &mut Flow<T>, semantic: &mut Flow<T>) -> Done {
         let Self { kit, streams, diffusion, audio, .. } = self;
-        let (from, to) = ((&decoder.samples, &diffusion.drawing.token), semantic.entrance(1)?);
+        let (from, to) = ((&decoder.samples, &diffusion.state.token), semantic.entrance(1)?);
         let samples = size(to.length())?;
-        Ok(streams.put_samples(kit.device.stream(), from, audio, to, samples)?)
+        Ok(streams.write_samples(kit.device.stream(), from, audio, to, samples)?)
     }
 
     fn voice(&mut self, latents: &[f32], connector: &Connector<Self>) -> Result<Buffer<T>, ModelError> {
@@ -160,7 +160,7 @@ impl<T: Number> Backend for Cuda<'_, T> {
 
     fn read(&mut self, what: Read<'_, Self>, range: Range<usize>) -> Result<Vec<f32>, ModelError> {
         let numbers = match what {
-            Read::Latents => return Ok(self.diffusion.drawing.latents.slice(range)?.read()?),
+            Read::Latents => return Ok(self.diffusion.state.latents.slice(range)?.read()?),
             Read::Samples => return Ok(sync_point!("read_audio", self.audio.slice(range)?.read())?),
             Read::Hidden => self.language.hidden.slice(range)?.read()?,
             Read::Logits => self.language.logits(range)?.read()?,

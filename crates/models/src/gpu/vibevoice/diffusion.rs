@@ -1,7 +1,7 @@
 //! The operations of the diffusion head on a GPU: all steps without the host.
 
-use laptime_cuda::decode::{Adapted, AdaptedSizes, Drawing, DrawingSizes, DrawingStep, LatentTarget, Linear, Norm};
-use laptime_cuda::{Buffer, Cache, Device, nn::Gate};
+use laptime_cuda::decode::{self, AdaLn, AdaLnSizes, DiffusionSizes, DiffusionStep, LatentTarget, Linear, Norm};
+use laptime_cuda::{Buffer, Cache, Device, nn::Activation};
 
 use super::super::{audio::Kit, size, weights::Number};
 use super::backend::Cuda;
@@ -12,12 +12,12 @@ use crate::vibevoice::{
 };
 
 pub struct Diffusion<T> {
-    sizes: DrawingSizes,
+    sizes: DiffusionSizes,
     ffn: u32,
     eps: f32,
-    adapted: Adapted<T>,
-    kernels: DrawingStep<T>,
-    pub drawing: Drawing<T>,
+    adapted: AdaLn<T>,
+    kernels: DiffusionStep<T>,
+    pub state: decode::Diffusion<T>,
     conditions: Buffer<T>,
     times: Buffer<T>,
     /// Conditions plus times: `[steps, streams, hidden]`.
@@ -33,7 +33,7 @@ impl<T: Number> Diffusion<T> {
     pub fn new(device: &Device, config: &VibeVoiceConfig, steps: usize, capacity: usize) -> Result<Self, ModelError> {
         let (hidden, latent) = (config.decoder.hidden, config.acoustic.latent);
         let of_step = |numbers: usize| device.allocate::<T>(STREAMS * steps * numbers);
-        let sizes = DrawingSizes {
+        let sizes = DiffusionSizes {
             latent: size(latent)?,
             hidden: size(hidden)?,
             steps: size(steps)?,
@@ -46,9 +46,9 @@ impl<T: Number> Diffusion<T> {
         Ok(Self {
             ffn,
             eps: config.head.norm_eps as f32,
-            adapted: Adapted::load(device, &cache, AdaptedSizes { batch: STREAMS as u32, hidden: size(hidden)?, ffn })?,
-            kernels: DrawingStep::load(device, &cache)?,
-            drawing: Drawing::new(device, sizes)?,
+            adapted: AdaLn::load(device, &cache, AdaLnSizes { batch: STREAMS as u32, hidden: size(hidden)?, ffn })?,
+            kernels: DiffusionStep::load(device, &cache)?,
+            state: decode::Diffusion::new(device, sizes)?,
             conditions: device.allocate(STREAMS * hidden)?,
             times: device.allocate(steps * hidden)?,
             conditioning: of_step(hidden)?,
@@ -74,13 +74,13 @@ impl<T: Number> Diffusion<T> {
             let SolverStep { clean_sample, clean_velocity, next_sample, next_clean, next_before, .. } = *step;
             [clean_sample, clean_velocity, next_sample, next_clean, next_before]
         });
-        self.drawing.begin(&factors.collect::<Vec<_>>(), guidance.scale, &noise)?;
+        self.state.begin(&factors.collect::<Vec<_>>(), guidance.scale, &noise)?;
         let times: Vec<T> = solver.times(&config.head).into_iter().map(T::narrowed).collect();
         let times = kit.device.upload(&times)?;
         let (m, n) = (self.sizes.steps, self.sizes.hidden);
         let mut inner = kit.device.allocate(self.times.length())?;
         kit.product(&times, &head.time_in, &mut inner, [m, n])?;
-        kit.rows.bias_gate(kit.device.stream(), &mut inner, None, [m, n], Gate::Silu)?;
+        kit.rows.bias_activation(kit.device.stream(), &mut inner, None, [m, n], Activation::Silu)?;
         kit.product(&inner, &head.time_out, &mut self.times, [m, n])
     }
 }
@@ -100,7 +100,7 @@ impl<T: Number> DiffusionOps for Cuda<'_, T> {
 
     fn condition(&mut self, head: &DiffusionHead<Self>) -> Done {
         let (kit, of) = (&self.kit, &mut self.diffusion);
-        let DrawingSizes { hidden, steps, .. } = of.sizes;
+        let DiffusionSizes { hidden, steps, .. } = of.sizes;
         let (stream, streams) = (kit.device.stream(), STREAMS as u32);
         kit.product(&self.language.hidden, &head.condition, &mut of.conditions, [streams, hidden])?;
         of.kernels.condition(stream, [&of.conditions, &of.times], &mut of.conditioning, [steps, hidden])?;
@@ -113,7 +113,7 @@ impl<T: Number> DiffusionOps for Cuda<'_, T> {
 
     fn begin_step(&mut self, step: usize, enter: &Buffer<T>) -> Done {
         let of = &mut self.diffusion;
-        Ok(of.kernels.begin(self.kit.device.stream(), &mut of.drawing, size(step)?, enter, &mut of.x)?)
+        Ok(of.kernels.begin(self.kit.device.stream(), &mut of.state, size(step)?, enter, &mut of.x)?)
     }
 
     fn layer(&mut self, step: usize, layer: usize, weights: &HeadLayer<Self>) -> Done {
@@ -127,15 +127,15 @@ impl<T: Number> DiffusionOps for Cuda<'_, T> {
 
     fn velocity(&mut self, step: usize, leave: &Buffer<T>) -> Done {
         let of = &mut self.diffusion;
-        let DrawingSizes { hidden, latent, .. } = of.sizes;
+        let DiffusionSizes { hidden, latent, .. } = of.sizes;
         let adapt = of.adapts[of.adapts.len() - 1].slice(rows(step, 2 * hidden as usize))?;
         let (x, shape, stream) = ((&of.x, of.eps), [latent, hidden], self.kit.device.stream());
-        Ok(of.adapted.linear(stream, x, adapt, &plain(leave), &mut of.drawing.velocity, shape)?)
+        Ok(of.adapted.linear(stream, x, adapt, &plain(leave), &mut of.state.velocity, shape)?)
     }
 
     fn end_steps(&mut self, decoder: &mut Flow<T>, [divisor, bias]: [f32; 2]) -> Done {
         let of = &mut self.diffusion;
-        let to = LatentTarget { row: &mut of.row, sound: decoder.entrance(1)?, divisor, bias };
-        Ok(of.kernels.end(self.kit.device.stream(), &mut of.drawing, to)?)
+        let to = LatentTarget { connector: &mut of.row, decoder: decoder.entrance(1)?, divisor, bias };
+        Ok(of.kernels.end(self.kit.device.stream(), &mut of.state, to)?)
     }
 }

@@ -1,6 +1,6 @@
 //! The operations of tokenizers on a GPU.
 
-use laptime_cuda::nn::{Addition, Gate, Kept, Mixer as MixerKernel, Signal};
+use laptime_cuda::nn::{Activation, History, Mixer as MixerKernel, Residual, Signal};
 use laptime_cuda::{Buffer, CudaError, Device, SliceMut};
 
 use super::super::audio::{ConvWeights, Kit};
@@ -11,7 +11,7 @@ use crate::vibevoice::{Done, List, Mixer, Plan, Rows, TokenizerOps, TokenizerSha
 
 pub struct Flow<T> {
     lists: Vec<List>,
-    kept: Kept<T>,
+    kept: History<T>,
     pub x: Buffer<T>,
     normed: Buffer<T>,
     second: Buffer<T>,
@@ -26,7 +26,7 @@ impl<T: Number> Flow<T> {
         let sides = |list: &List| Ok([size(list.begin)?, size(list.width)?, size(list.kept)?, size(list.each)?]);
         let sides = lists.iter().map(sides).collect::<Result<Vec<_>, CudaError>>()?;
         Ok(Self {
-            kept: Kept::new(device, &sides, size(tokens)?)?,
+            kept: History::new(device, &sides, size(tokens)?)?,
             x: device.allocate(tokens * hidden)?,
             normed: device.allocate(tokens * hidden)?,
             second: device.allocate(tokens * hidden)?,
@@ -53,7 +53,7 @@ impl<T: Number> TokenizerOps for Cuda<'_, T> {
     }
 
     fn forget(&mut self, flow: &mut Flow<T>) -> Done {
-        Ok(flow.kept.forget(self.kit.device.stream())?)
+        Ok(flow.kept.clear(self.kit.device.stream())?)
     }
 
     fn enter(&mut self, flow: &mut Flow<T>, numbers: &[f32]) -> Done {
@@ -88,7 +88,7 @@ impl<T: Number> TokenizerOps for Cuda<'_, T> {
     ) -> Done {
         let list = flow.lists[to.at];
         let input = flow.kept.rows.slice_mut(list.entering()..list.entering() + to.rows * list.width)?;
-        let addition = done.map(|block| Addition {
+        let addition = done.map(|block| Residual {
             y: flow.second.all(),
             bias: block.down.bias.all(),
             scale: block.ffn_scale.all(),
@@ -101,7 +101,7 @@ impl<T: Number> TokenizerOps for Cuda<'_, T> {
         let (kit, list, Mixer { up, down, .. }) = (&self.kit, flow.lists[to.at], block);
         let (rows, width, inner) = (size(to.rows)?, size(list.width)?, size(up.bias.length())?);
         let mixer = MixerKernel {
-            seen: flow.kept.rows.slice(list.begin..list.entering() + to.rows * list.width)?,
+            history: flow.kept.rows.slice(list.begin..list.entering() + to.rows * list.width)?,
             weight: block.mixer.weight.all(),
             bias: block.mixer.bias.all(),
             scale: block.scale.all(),
@@ -110,7 +110,7 @@ impl<T: Number> TokenizerOps for Cuda<'_, T> {
         let (stream, norm) = (kit.device.stream(), (block.ffn_norm.all(), to.eps));
         self.streams.mix_norm(stream, &mixer, &mut flow.x, norm, &mut flow.normed, [rows, width])?;
         kit.product(&flow.normed, &up.weight, &mut flow.wide, [rows, inner])?;
-        kit.rows.bias_gate(stream, &mut flow.wide, Some(up.bias.all()), [rows, inner], Gate::Gelu)?;
+        kit.rows.bias_activation(stream, &mut flow.wide, Some(up.bias.all()), [rows, inner], Activation::Gelu)?;
         kit.product(&flow.wide, &down.weight, &mut flow.second, [rows, width])
     }
 

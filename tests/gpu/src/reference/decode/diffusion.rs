@@ -15,7 +15,7 @@ pub fn adapted<T: Element>(x: &[f32], weight: Option<&[f32]>, epsilon: f32, adap
     normed.iter().zip(shift).zip(scale).map(one).collect()
 }
 
-/// One vector of [`Adapted::add_gated`](laptime_cuda::decode::Adapted::add_gated).
+/// One vector of [`AdaLn::add_gated`](laptime_cuda::decode::AdaLn::add_gated).
 pub fn add_gated<T: Element>(a: &[f32], weight: &[f32], adapt: &[f32], x: &[f32]) -> Vec<f32> {
     let gate = &adapt[2 * x.len()..];
     let sums = linear(a, weight, None).into_iter().map(rounded::<T>);

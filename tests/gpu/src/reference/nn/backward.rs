@@ -133,7 +133,7 @@ pub fn softmax_causal(
 }
 
 /// Heads that lie side by side, [batch, tokens, heads * head_dim], apart: [batch, heads, tokens, head_dim].
-pub fn split_rows_to_heads(rows: &[f32], sizes: &HeadSizes) -> Vec<f32> {
+pub fn unmerge_heads(rows: &[f32], sizes: &HeadSizes) -> Vec<f32> {
     let (tokens, heads, dim) = (sizes.tokens as usize, sizes.heads as usize, sizes.head_dim as usize);
     let mut apart = vec![0.0; rows.len()];
     for (at, from) in rows.chunks_exact(dim.max(1)).enumerate() {
@@ -186,7 +186,7 @@ pub fn adamw([value, gradient, first, second]: [&[f32]; 4], rates: &Rates, step:
 /// [batch, tokens, heads * head_dim]. See [`super::attention`]; the heads of a group add up.
 pub fn attention([q, k, v]: [&[f32]; 3], d_out: &[f32], sizes: &HeadSizes, start: usize, scale: f32) -> [Vec<f32>; 3] {
     let (tokens, dim, capacity) = (sizes.tokens as usize, sizes.head_dim as usize, sizes.capacity as usize);
-    let d_out = split_rows_to_heads(d_out, sizes);
+    let d_out = unmerge_heads(d_out, sizes);
     let [mut dk, mut dv] = [vec![0_f64; k.len()], vec![0_f64; v.len()]];
     let mut dq = Vec::with_capacity(q.len());
     let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>();

@@ -134,8 +134,8 @@ fn the_gradient_of_a_bias_is_the_sum_of_its_column() {
 
 #[test]
 fn heads_taken_apart_and_merged_are_as_before() {
-    let rows = noise(SIZES.query_numbers() as usize, 23);
-    assert_eq!(forward::merge_heads(&split_rows_to_heads(&rows, &SIZES), &SIZES), rows);
+    let rows = noise(SIZES.query_elements() as usize, 23);
+    assert_eq!(forward::merge_heads(&unmerge_heads(&rows, &SIZES), &SIZES), rows);
 }
 
 #[test]
