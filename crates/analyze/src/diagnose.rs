@@ -324,6 +324,28 @@ mod tests {
     }
 
     #[test]
+    fn the_line_of_a_place_is_inside_it() {
+        let mut builder = TraceBuilder::default();
+        let (main, stream) = (builder.thread(1, 1, "main"), builder.stream(1, 7, "stream 7"));
+        builder.track_mut(stream).device = Some(0);
+        let micros = |time: u64| Nanos(1000 * time);
+        builder.span(main, micros(1000), micros(2400), "train.py(9): prepare", category::PYTHON);
+        // The longest line is elsewhere; two others together are the place.
+        let works =
+            [(0, "", 0), (1000, "a.py(1): crop", 1100), (2200, "a.py(2): scale", 1100), (3500, "io.py(3): log", 1200)];
+        for (at, line, length) in works {
+            if !line.is_empty() {
+                builder.span(main, micros(at), micros(length), line, category::PYTHON);
+            }
+            let call = builder.span(main, micros(at + length), micros(2), "cudaLaunchKernel", category::RUNTIME);
+            let kernel = builder.span(stream, micros(at + length + 3), micros(20), "gemm", category::KERNEL);
+            builder.flow(call, kernel);
+        }
+        let text = summary(&builder.build().unwrap());
+        assert!(text.contains("inside `train.py(9): prepare`") && !text.contains("io.py"), "{text}");
+    }
+
+    #[test]
     fn collectives_longer_than_the_shortest_one_with_their_message_wait_for_other_ranks() {
         let of = |lengths: [u64; 5], elements: fn(usize) -> i64| {
             let mut builder = TraceBuilder::default();

@@ -20,7 +20,7 @@ use crate::{
     host_tree::HostPlace,
     idle_pieces::IdleKind,
     intervals::Stretches,
-    lap_unit::is_step,
+    lap_unit::{family, is_step},
     note::{capital, plural},
     timeline::Timeline,
 };
@@ -52,6 +52,9 @@ const NOTABLE: f64 = 0.25;
 
 /// Longer names are cut in sentences.
 const MOST_LETTERS: usize = 60;
+
+/// How many enclosing spans are searched: files can nest without limit.
+const MOST_OUTWARDS: usize = 256;
 
 /// Spans that are kept as evidence of a finding.
 const MOST_EVIDENCE: usize = 5;
@@ -249,7 +252,8 @@ impl<'t> Charges<'t> {
         let place = self.place(id).filter(|place| place.time.0 as f64 >= NOTABLE * gain);
         let is_known = |most: &Most| place.is_none() && (most.name.is_some() || LATE_HOST.contains(&id));
         let most = self.most(charge).filter(is_known);
-        let mut finding = rule.finding(self.summary(id, charge, (gain, share), place, most.as_ref()), limit);
+        let named = self.named(charge, place, most.as_ref());
+        let mut finding = rule.finding(self.summary(id, charge, (gain, share), place, most.as_ref(), &named), limit);
         if let Some(waiting) = self.waiting(id, charge) {
             let waiting = time(waiting / self.judged.len().max(1) as f64);
             finding.evidence += &format!(
@@ -260,7 +264,7 @@ impl<'t> Charges<'t> {
                 format!("find the late rank (`laptime ranks` with the traces of all ranks), {}", finding.next);
         }
         let gain_ns = Some(gain).filter(|_| rule.gain != UNKNOWN);
-        Some(Bottleneck { severity, finding, gain_ns, evidence: self.evidence(charge, most.as_ref()) })
+        Some(Bottleneck { severity, finding, gain_ns, evidence: self.evidence(charge, &named) })
     }
 
     /// The exposed time of collectives beyond the shortest one with the same message, if it is most of the time.
@@ -320,6 +324,7 @@ impl<'t> Charges<'t> {
         (gain, share): (f64, f64),
         place: Option<&HostPlace>,
         most: Option<&Most>,
+        named: &HashSet<SpanId>,
     ) -> String {
         let who = match self.judged.as_slice() {
             [] => "The thread with the laps".to_owned(),
@@ -333,7 +338,9 @@ impl<'t> Charges<'t> {
         } else if let Some(most) = most {
             text += &self.most_in_words(id, most);
         }
-        if let Some(line) = self.line(charge, most) {
+        // No line stands for time that is spread over many places.
+        let is_spread = most.is_some_and(|most| most.share < NOTABLE);
+        if let Some(line) = self.line(charge, named, is_spread) {
             text += &format!(", at `{line}`");
         }
         text
@@ -390,14 +397,31 @@ impl<'t> Charges<'t> {
         Some(trace.span_name(span)).filter(|name| !is_step(trace.name(*name)))
     }
 
-    /// The source line with the most time, of spans with the given name: of Python stacks, else of samples of the
-    /// launching thread.
-    fn line(&self, charge: &Charge, most: Option<&Most>) -> Option<String> {
+    /// The spans inside the place, or with the name, that explain a finding; all without either.
+    fn named(&self, charge: &Charge, place: Option<&HostPlace>, most: Option<&Most>) -> HashSet<SpanId> {
+        let trace = self.timeline.trace;
+        let spans = charge.spans.keys().copied();
+        match (place, most) {
+            (Some(place), _) => {
+                let innermost = place.inside.as_ref().map_or(&place.name, |(name, _)| name);
+                let is_place = |name: NameId| trace.name(name) == innermost || family(trace.name(name)) == *innermost;
+                let mut known: HashMap<NameId, bool> = HashMap::new();
+                let mut is_inside = |span: SpanId| {
+                    let mut around = std::iter::successors(Some(span), |id| trace.span_parent(*id)).take(MOST_OUTWARDS);
+                    around.any(|id| *known.entry(trace.span_name(id)).or_insert_with_key(|name| is_place(*name)))
+                };
+                spans.filter(|span| is_inside(*span)).collect()
+            }
+            (None, Some(most)) => spans.filter(|span| self.name_of(*span) == most.name).collect(),
+            (None, None) => spans.collect(),
+        }
+    }
+
+    /// The source line with the most time of the named spans: of Python stacks, else of samples of the launching thread.
+    fn line(&self, charge: &Charge, named: &HashSet<SpanId>, is_spread: bool) -> Option<String> {
         let (trace, activities) = (self.timeline.trace, &self.timeline.devices.activities);
         let mut lines: HashMap<String, u64> = HashMap::new();
-        // No line stands for time that is spread over many places.
-        let is_of = |span: &SpanId| most.is_none_or(|most| most.share >= NOTABLE && self.name_of(*span) == most.name);
-        let of_name = charge.spans.iter().filter(|(span, _)| is_of(span));
+        let of_name = charge.spans.iter().filter(|(span, _)| !is_spread && named.contains(*span));
         for (&span, &time) in longest(of_name.collect(), 64) {
             if let Some(line) = source_line(trace, activities, span) {
                 *lines.entry(line).or_default() += time;
@@ -414,15 +438,14 @@ impl<'t> Charges<'t> {
         })
     }
 
-    /// The longest spans, those with the name that the summary gives first.
-    fn evidence(&self, charge: &Charge, most: Option<&Most>) -> Vec<Evidence> {
+    /// The longest spans, the named ones first.
+    fn evidence(&self, charge: &Charge, named: &HashSet<SpanId>) -> Vec<Evidence> {
         let trace = self.timeline.trace;
         let begin = trace.bounds().map_or(0, |(first, _)| first.0);
-        let is_other = |name: Option<NameId>| most.is_some_and(|most| most.name != name);
         let mut found: Vec<(bool, u64, Evidence)> = Vec::new();
-        let (others, named): (Vec<_>, Vec<_>) =
-            charge.spans.iter().partition(|(span, _)| is_other(self.name_of(**span)));
-        for (is_other, spans) in [(false, named), (true, others)] {
+        let (first, others): (Vec<_>, Vec<_>) = charge.spans.iter().partition(|(span, _)| named.contains(*span));
+        let is_bare_other = !first.is_empty() && !others.is_empty();
+        for (is_other, spans) in [(false, first), (true, others)] {
             for (&span, &time) in longest(spans, MOST_EVIDENCE) {
                 let line = source_line(trace, &self.timeline.devices.activities, span);
                 let [start_ns, end_ns] = [trace.span_start(span), trace.span_end(span)].map(|at| at.0 - begin);
@@ -438,7 +461,7 @@ impl<'t> Charges<'t> {
             let track = device.map_or_else(String::new, |device| device.name.clone());
             let name = if device.is_some() { "idle" } else { "slow lap" }.to_owned();
             let (start_ns, end_ns) = (from - begin.min(from), to - begin.min(to));
-            found.push((is_other(None), to - from, Evidence { track, name, start_ns, end_ns, line: None }));
+            found.push((is_bare_other, to - from, Evidence { track, name, start_ns, end_ns, line: None }));
         }
         found.sort_by_key(|(is_other, time, evidence)| (*is_other, std::cmp::Reverse(*time), evidence.start_ns));
         found.truncate(MOST_EVIDENCE);
