@@ -244,7 +244,7 @@ mod tests {
         // Five events of two microseconds per kernel, and nine microseconds lost.
         assert_eq!(with_operations(6, 4), (Severity::Notable, true));
         assert_eq!(with_operations(20, 4), (Severity::Bad, false));
-        // The GPU is idle most of the time: the profiler's time explains it, but is hardly its cause.
+        // The GPU is idle most of the time: the profiler's time explains it, but is unlikely to be its cause.
         assert_eq!(with_operations(60, 60), (Severity::Bad, false));
     }
 

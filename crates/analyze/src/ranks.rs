@@ -54,9 +54,9 @@ pub struct Ranks {
     pub slow_links: Vec<SlowLink>,
     /// The pipeline, if ranks send and receive.
     pub pipeline: Option<Pipeline>,
-    /// The median rank's time per step of waiting for late ranks, with nothing else to do.
+    /// The median rank's exposed time per step of waiting for late ranks.
     pub waiting: f64,
-    /// The median rank's time per step of transfers, with nothing else to do.
+    /// The median rank's exposed transfer time per step.
     pub transfer: f64,
     /// Collectives by which clocks were aligned.
     pub aligning: u64,
@@ -77,9 +77,9 @@ pub struct RankRow {
     pub step: f64,
     /// Its time per step by part.
     pub parts: RankParts,
-    /// Waiting for late ranks per step, with nothing else to do.
+    /// Exposed waiting for late ranks per step.
     pub waiting: f64,
-    /// How late it is per step by its own doing.
+    /// How late it is per step because of its own delays.
     pub late: f64,
     /// At how many collectives it arrived last.
     pub last: u64,

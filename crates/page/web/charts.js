@@ -7,7 +7,7 @@ const HEIGHT = 150;
 const LEFT = 64;
 const STATES = [["lap", CLASSES[9][1]], ["slow lap", CLASSES[10][1]], ["cold lap", CLASSES[2][1]]];
 
-// A canvas with axes; `paint` gets the context, the size and functions from values to places.
+// A canvas with axes; `paint` gets the context, the size and functions that map values to positions.
 function chart(container, label, paint, onclick) {
   const canvas = el("canvas", { role: "img", "aria-label": label });
   const box = el("div", { class: "chart-box" }, el("h4", null, label), canvas);
@@ -33,7 +33,7 @@ function chart(container, label, paint, onclick) {
   }
 }
 
-// Horizontal lines with their values; returns the place of a value.
+// Horizontal lines with their values; returns the function that maps a value to its position.
 function heightAxis(context, width, colours, highest, text, stepOf = niceStep) {
   const place = (value) => HEIGHT - 18 - (value / highest) * (HEIGHT - 28);
   context.textAlign = "right";

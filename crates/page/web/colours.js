@@ -1,4 +1,4 @@
-// What a span is, and its colour. The colours are those of Okabe and Ito, which colour-blind people can tell apart.
+// The class of a span and its colour. The colours are those of Okabe and Ito, which colour-blind people can distinguish.
 
 export const CLASSES = [
   ["kernel", "#0072b2"],
@@ -32,7 +32,7 @@ export function rgb(colour) {
   return [1, 3, 5].map((at) => parseInt(colour.slice(at, at + 2), 16));
 }
 
-// Black or white, whichever can be read on the colour.
+// Black or white, whichever is legible on the colour.
 export const INK = RGB.map(([red, green, blue]) => (0.299 * red + 0.587 * green + 0.114 * blue > 140 ? "#111" : "#fff"));
 
 // The colours of the page, which follow the theme.

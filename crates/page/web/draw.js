@@ -40,7 +40,7 @@ export class RowPainter {
     best.fill(0);
     const to = from + width / scale;
     const labelLeast = LABEL_LEAST * view.ratio;
-    // The name of a mark stands beside it, up to the next one.
+    // The name of a mark is next to it, up to the next mark.
     let mark = null;
     const endMark = (right) => {
       if (mark && right - mark[0] >= labelLeast) this.labels.push([line, mark[0], right, mark[1], -1]);
@@ -60,7 +60,7 @@ export class RowPainter {
         this.add(pixel, busy * scale, spanClass);
         return;
       }
-      // A block is busy for a part of its time only.
+      // A block is busy for only part of its time.
       const density = busy / (end - start);
       const last = Math.min(width - 1, Math.ceil(right) - 1);
       for (let pixel = Math.max(0, Math.floor(left)); pixel <= last; pixel += 1) {
@@ -91,7 +91,7 @@ export class RowPainter {
       const covered = cover[pixel];
       if (covered === 0) continue;
       const [red, green, blue] = RGB[cls[pixel]];
-      // Something short stays visible; a border of a span is paler.
+      // Short spans stay visible; the border of a span is paler.
       const alpha = covered < 0 ? 140 : 70 + 185 * Math.min(1, covered);
       pixels[offset + pixel] = (alpha << 24) | (blue << 16) | (green << 8) | red;
     }
@@ -115,7 +115,7 @@ export class RowPainter {
     }
   }
 
-  // Copies the strips to a canvas: `place` gives the top of a line, or null for one that is not shown.
+  // Copies the strips to a canvas: `place` returns the top of a row, or null if it is not visible.
   show(context, place, height) {
     this.context.putImageData(this.image, 0, 0, 0, 0, this.width, this.rows);
     context.imageSmoothingEnabled = false;

@@ -109,7 +109,7 @@ function addMouse(timeline, setPointer) {
   });
   canvas.addEventListener("pointerleave", () => setPointer(null));
   canvas.addEventListener("click", (event) => {
-    // A pointer that touches has no drag of its own: the page scrolls.
+    // Touch pointers do not drag: the page scrolls instead.
     if (event.pointerType === "touch") click(timeline, ...at(event));
   });
   canvas.addEventListener("wheel", (event) => {

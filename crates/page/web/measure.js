@@ -74,7 +74,7 @@ export function findSpans(model, isMatch) {
   return { byRow, byTime, time };
 }
 
-// Spans of a name; `*` in it stands for a number. All spans of a stage tree with the same name count.
+// Spans of a name; `*` in it matches a number. All spans of a stage tree with the same name count.
 export function findName(model, name) {
   if (!name.includes("*")) return findSpans(model, (other) => other === name);
   const exact = findSpans(model, (other) => other === name);

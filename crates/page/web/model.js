@@ -1,7 +1,7 @@
 // The trace in memory: rows of disjoint spans in order of time, with a pyramid over each row.
 //
-// A node of the pyramid stands for 16 nodes of the level below. It keeps the exact busy time of its spans and the class
-// that most of that time belongs to, so a view of the whole trace shows true sums without touching every span.
+// A node of the pyramid covers 16 nodes of the level below. It has the exact busy time of its spans and the class
+// with most of that time, so a view of the whole trace shows exact sums without visiting every span.
 
 import { eachNumber, numbers, sums } from "./data.js";
 import { CLASSES } from "./colours.js";
@@ -47,7 +47,7 @@ function addMarkRow(track, marks, before, rows, rowOf) {
 
 // One row per lane and depth of a track.
 function addRows(track, raw, rows, rowOf) {
-  // Rows stay where they are if a window of the trace leaves some of them empty.
+  // Rows keep their position if a window of the trace leaves some of them empty.
   const deepest = new Map((track.lanes ?? []).flatMap((rows, lane) => (rows ? [[lane, rows - 1]] : [])));
   const end = track.first + track.spans;
   for (let at = track.first; at < end; at += 1) {
@@ -69,7 +69,7 @@ function addRows(track, raw, rows, rowOf) {
   }
 }
 
-// Sorts the columns by row; within a row the order of time stays.
+// Sorts the columns by row; within a row the time order is kept.
 function placeSpans(model, column, rowOf) {
   const { rows, size, tracks } = model;
   let first = 0;
@@ -133,7 +133,7 @@ function addPyramid(model) {
         for (let at = node * FAN; at < Math.min(size, (node + 1) * FAN); at += 1) {
           const busy = below ? below.busy[at] : busyOf(model, row.first + at);
           level.busy[node] += busy;
-          // What has no duration has a class.
+          // Spans without a duration still have a class.
           shares[below ? below.cls[at] : classOf[kind[row.first + at]]] += busy || 1e-9;
         }
         level.cls[node] = shares.indexOf(Math.max(...shares));

@@ -78,7 +78,7 @@ function cells(table) {
 export function asCsv(table) {
   const [head, body] = cells(table);
   const field = (text) => (/[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
-  // Spreadsheets run fields that begin like a formula.
+  // Spreadsheets execute fields that start like a formula.
   const safe = (text) => (/^[=+@\t\r]|^-(?![\d.])/.test(text) ? `'${text}` : text);
   const value = (cell) => (cell.title ? cell.title : cell.textContent.replaceAll("\u2003", "").trim());
   const plain = (cell) => (cell.dataset.v === undefined ? safe(value(cell)) : value(cell).replaceAll(",", ""));

@@ -60,11 +60,11 @@ export class Timeline {
     }));
   }
 
-  // Puts tracks below each other: laps, then devices, then threads with the most spans.
+  // Stacks the tracks: laps, then devices, then the threads with the most spans.
   arrange() {
     const rank = (track) => ORDER.indexOf(track.kind);
     const shown = this.model.tracks.filter((track) => track.rows.length && rank(track) >= 0);
-    // The idle time of a device stands above its streams.
+    // The idle time of a device is above its streams.
     const device = (track) => Number(track.device ?? /^device (\d+)/.exec(track.name)?.[1] ?? 0);
     const group = (track) => (track.kind === "laps" ? 0 : rank(track) <= ORDER.indexOf("copy engine") ? 1 : 2);
     shown.sort((a, b) => group(a) - group(b) || device(a) - device(b) || rank(a) - rank(b) || b.spans - a.spans || a.index - b.index);
@@ -195,7 +195,7 @@ export class Timeline {
     if (top < scrollTop || top > scrollTop + room) this.scroller.scrollTop = Math.max(0, top - room / 3);
   }
 
-  // Shows a range with some room around it. A moment gets into the middle.
+  // Shows a range with a margin around it; a single moment is centred.
   jump(from, to) {
     const half = (this.view.to - this.view.from) / 2;
     if (from === to) return this.show(from - half, from + half);
@@ -230,7 +230,7 @@ export class Timeline {
     this.select(found[this.at], true);
   }
 
-  // Goes to the longest span of a name.
+  // Jumps to the longest span of a name.
   goToName(name) {
     const found = findName(this.model, name);
     this.input.value = name;

@@ -1,5 +1,5 @@
-// A page that `laptime view` serves: it asks for its content with the token of its address, loads the spans of the
-// visible window where the page has blocks, and hands the trace to Perfetto.
+// A page served by `laptime view`: it requests its content with the token in its address, loads the spans of the
+// visible window where the page has blocks, and sends the trace to Perfetto.
 
 import { readData } from "./data.js";
 import { el } from "./format.js";

@@ -36,7 +36,7 @@ laptime_trace::words! {
     /// The conclusion.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum Conclusion: words {
-        /// A token takes hardly longer than without offloading.
+        /// A token takes about as long as without offloading.
         Minimal = "overhead minimal",
         /// A token takes longer; more layers do not help, and copies do not explain it.
         Broken = "offloading broken",

@@ -14,7 +14,7 @@ laptime_trace::words! {
     /// How the copy of a layer arrived.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum Prefetch: word {
-        /// It was issued ahead, and compute hardly waited for it.
+        /// It was issued ahead, and compute barely waited for it.
         Hit = "hit",
         /// It was issued ahead, and compute still waited.
         Late = "late",

@@ -24,7 +24,7 @@ pub const SLOW_LINK: f64 = 1.25;
 /// The fewest communicators with the same kind, size and bytes to compare.
 pub const LEAST_COMMUNICATORS: usize = 3;
 
-/// A rank that others wait for, by its own doing.
+/// A rank that others wait for because of its own delays.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Straggler {
     /// The rank, by index.

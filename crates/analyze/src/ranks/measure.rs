@@ -34,13 +34,13 @@ pub struct MatchedCollective {
 /// What a rank lost or cost in one step, in nanoseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct StepCost {
-    /// How late it arrived by its own doing, over all collectives.
+    /// How late it arrived because of its own delays, over all collectives.
     pub(crate) late: f64,
-    /// The part of that for which other ranks had nothing else to do.
+    /// The part of that which is exposed on other ranks.
     pub(crate) cost: f64,
-    /// How long it waited for others, with nothing else to do.
+    /// Exposed waiting for other ranks.
     pub(crate) waited: f64,
-    /// Transfers with nothing else to do.
+    /// Exposed transfers.
     pub(crate) transfer: f64,
 }
 
@@ -156,8 +156,8 @@ impl Measured {
         }
     }
 
-    /// A rank is late by its own doing as far as its time since its previous collective exceeds that of the median rank.
-    /// What it waited for in that previous collective is not its own.
+    /// The own delay of a rank is how much its time since its previous collective exceeds that of the median rank.
+    /// Waiting in that previous collective does not count.
     fn add_lateness(&mut self, instance: &Instance, members: &[Member<'_>], step: usize) {
         let Some(usual) = lower_median(members.iter().filter_map(|member| member.call.own)) else { return };
         let Some(middle) = lower_median(members.iter().map(|member| member.start)) else { return };

@@ -15,7 +15,7 @@ pub const STAGE_IMBALANCE: f64 = 1.1;
 pub struct Pipeline {
     /// The stages from the first to the last.
     pub stages: Vec<PipelineStage>,
-    /// The share of a step that the median rank spends in sends and receives with nothing else to do.
+    /// The share of a step that the median rank spends in exposed sends and receives.
     pub bubble: f64,
 }
 
@@ -26,7 +26,7 @@ pub struct PipelineStage {
     pub ranks: Vec<u32>,
     /// The median compute per step, in nanoseconds.
     pub compute: f64,
-    /// The median time per step in sends and receives with nothing else to do.
+    /// The median exposed time per step in sends and receives.
     pub waiting: f64,
 }
 
@@ -83,7 +83,7 @@ fn steps(trace: &RankTrace) -> f64 {
     trace.steps.len().max(1) as f64
 }
 
-/// The time in sends and receives with nothing else to do.
+/// The exposed time in sends and receives.
 fn waiting(trace: &RankTrace) -> f64 {
     let calls = trace.calls.iter().filter(|call| call.kind.is_between_two());
     calls.map(|call| ((call.end - call.start) as f64 - f64::from(call.hidden)).max(0.0)).sum()

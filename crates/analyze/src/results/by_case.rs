@@ -104,7 +104,7 @@ pub struct Trouble {
 pub enum TroubleKind {
     /// The case cannot run here.
     Skipped { reason: String },
-    /// It needs more memory than there is, as far as known.
+    /// It needs more memory than is available; the sizes are given if known.
     OutOfMemory { needed_bytes: Option<u64>, available_bytes: Option<u64> },
     /// It failed after these iterations: the chain of causes, outermost first.
     Failed { errors: Vec<String>, iterations: usize },

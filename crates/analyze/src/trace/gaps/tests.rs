@@ -231,7 +231,7 @@ fn the_cost_of_a_sync_is_a_finding_and_the_rest_is_a_late_host() {
         made.host(start + 10_002_000, start + 19_990_000, "aten::tokenize_slow", category::OPERATION);
     }
     let answer = made.answer(1);
-    // Waits of 9.981 ms; launches would have come so much earlier.
+    // Syncs of 9.981 ms; without them launches would come earlier by this much.
     let sync = 2 * 9_981_000;
     assert_eq!(times(&answer), [("kernels", 29_970_000, 3), ("host", 20_020_000 - sync, 2), ("sync", sync, 2)]);
     assert_eq!((answer.count, answer.verdict.kind), (2, VerdictKind::Sync));
@@ -250,7 +250,7 @@ fn syncs_are_a_finding_from_a_tenth_of_the_idle_time_on() {
         made.kernel(96_000 + late, 100_000 + late, 2_000_000);
         made.answer(0).findings.len()
     };
-    // The wait lasts 81 µs: so much of the gap would vanish.
+    // The sync lasts 81 µs: the gap would shrink by this much.
     assert_eq!([found(810_000), found(810_001)], [1, 0]);
     // And from a hundredth of the window on.
     let found = |end: u64| {
