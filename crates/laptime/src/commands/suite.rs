@@ -190,7 +190,9 @@ fn show(app: &App, args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
     let folder = args.out.clone().unwrap_or_else(|| PathBuf::from("DIR"));
     let steps = steps(app, args, &folder);
     for step in &steps {
-        writeln!(out, "laptime bench {}", shlex::try_join(step.words.iter().map(String::as_str))?)?;
+        let quoted = |word: &String| if word.contains(' ') { format!("'{word}'") } else { word.clone() };
+        let words: Vec<String> = step.words.iter().map(quoted).collect();
+        writeln!(out, "laptime bench {}", words.join(" "))?;
     }
     let folders: Vec<String> = steps.iter().map(|step| folder.join(step.name).display().to_string()).collect();
     writeln!(out, "laptime report {} --out {}", folders.join(" "), folder.join("report").display())?;

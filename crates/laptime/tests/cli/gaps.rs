@@ -73,7 +73,7 @@ fn machines_get_the_parts_with_their_device_and_all_figures() {
 fn laps_are_counted_by_the_unit_that_is_named() {
     let place = place();
     let printed = place.laptime(["gaps", "decode.json", "--lap", "no_such_lap"]).failed();
-    assert!(printed.contains("`decode` (4 times)"), "{printed}");
+    assert!(printed.contains("`decode` (4 spans)"), "{printed}");
     let printed = place.laptime(["gaps", "decode.json", "--lap", "decode", "--verbose"]).done();
     assert!(printed.contains("16 launches, 4 per lap of `decode` (4 to 4)."), "{printed}");
     assert!(!printed.contains("Most idle time"), "no lap stands out: {printed}");
@@ -104,7 +104,7 @@ fn saturated_trace() -> Trace {
 }
 
 #[test]
-fn continuous_kernels_are_told_as_a_saturated_device() {
+fn continuous_kernels_are_reported_as_a_saturated_device() {
     let place = Place::new();
     laptime_trace::write(&saturated_trace(), place.path("busy.json")).unwrap();
     let printed = place.laptime(["gaps", "busy.json"]).done();
@@ -120,7 +120,7 @@ fn gaps_one_by_one_are_those_of_one_trace() {
 }
 
 #[test]
-fn one_of_a_thing_is_told_as_one_and_a_lap_that_was_found_by_its_number() {
+fn counts_of_one_are_singular_and_detected_laps_have_numbers() {
     let place = Place::new();
     let mut builder = TraceBuilder::default();
     let main = builder.thread(1, 10, "main");
@@ -148,7 +148,7 @@ fn one_of_a_thing_is_told_as_one_and_a_lap_that_was_found_by_its_number() {
 }
 
 #[test]
-fn no_share_is_a_negative_zero() {
+fn a_share_is_never_negative_zero() {
     let place = place();
     let printed = place.laptime(["gaps", "decode.json", "decode.json", "--format", "json"]).done();
     assert!(
@@ -192,7 +192,7 @@ fn an_empty_trace_is_called_empty_and_prints_no_table() {
 }
 
 #[test]
-fn a_trace_without_devices_is_told_with_what_to_record() {
+fn a_trace_without_devices_is_an_error_with_a_hint() {
     let place = Place::new();
     let mut builder = TraceBuilder::default();
     let main = builder.thread(1, 10, "main");
@@ -203,7 +203,7 @@ fn a_trace_without_devices_is_told_with_what_to_record() {
 }
 
 #[test]
-fn every_command_about_a_trace_tells_what_the_check_found() {
+fn every_trace_command_reports_failed_checks() {
     let place = Place::new();
     let mut builder = TraceBuilder::default();
     let main = builder.thread(1, 10, "main");

@@ -42,7 +42,7 @@ fn at_80_columns(place: &Place, arguments: &[&str]) -> String {
 }
 
 #[test]
-fn laps_are_told_with_the_slow_ones_and_why_they_are() {
+fn slow_laps_are_reported_with_their_causes() {
     let place = Place::new();
     laptime_trace::write(&tokens(), place.path("tokens.pftrace")).unwrap();
     assert_golden("laps/laps_80.txt", &at_80_columns(&place, &["laps", "tokens.pftrace"]));
@@ -54,14 +54,14 @@ fn laps_are_told_with_the_slow_ones_and_why_they_are() {
 }
 
 #[test]
-fn a_unit_is_asked_for_by_its_name() {
+fn a_lap_is_selected_by_its_name() {
     let place = Place::new();
     laptime_trace::write(&tokens(), place.path("tokens.pftrace")).unwrap();
     let printed = place.laptime(["laps", "tokens.pftrace", "--lap", "forward"]).done();
     assert!(printed.contains("A lap is one `forward`."), "{printed}");
     let error = place.laptime(["laps", "tokens.pftrace", "--lap", "decoed"]).failed();
     assert!(error.contains("nothing in the trace is named `decoed`"), "{error}");
-    assert!(error.contains("did you mean `decode`?") && error.contains("`decode` (24 times)"), "{error}");
+    assert!(error.contains("did you mean `decode`?") && error.contains("`decode` (24 spans)"), "{error}");
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn a_trace_in_which_nothing_repeats_is_refused_with_a_hint() {
 }
 
 #[test]
-fn several_traces_give_a_row_each_and_one_without_laps_is_told() {
+fn several_traces_give_a_row_each_and_one_without_laps_a_warning() {
     let place = Place::new();
     for name in ["a.json", "b.json", "c.json"] {
         laptime_trace::write(&small_trace(), place.path(name)).unwrap();

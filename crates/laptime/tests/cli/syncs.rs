@@ -119,7 +119,7 @@ fn a_broken_budget_names_laps_and_sites_and_exits_with_1() {
 }
 
 #[test]
-fn what_is_allowed_does_not_count_and_what_matches_nothing_is_told() {
+fn allowed_sites_do_not_count_and_unused_rules_give_a_warning() {
     let place = with_decoder();
     let printed = syncs_at(&place, "80", &["--budget", "2/lap", "--allow", "train.py*", "--allow", "hip*"]);
     assert_eq!(
@@ -131,7 +131,7 @@ fn what_is_allowed_does_not_count_and_what_matches_nothing_is_told() {
 }
 
 #[test]
-fn a_budget_that_cannot_be_read_is_told_with_examples() {
+fn an_invalid_budget_is_an_error_with_examples() {
     let place = with_decoder();
     for budget in ["1/token", "two", "-1", "1.5"] {
         let printed = syncs_at(&place, "80", &["--budget", budget]);
@@ -146,7 +146,7 @@ fn a_budget_that_cannot_be_read_is_told_with_examples() {
 }
 
 #[test]
-fn a_budget_for_laps_without_laps_tells_what_repeats() {
+fn a_budget_per_lap_without_laps_lists_the_names_that_repeat() {
     let place = Place::new();
     let mut builder = TraceBuilder::default();
     let main = builder.thread(1, 1, "main");
@@ -157,7 +157,7 @@ fn a_budget_for_laps_without_laps_tells_what_repeats() {
     laptime_trace::write(&builder.build().unwrap(), place.path("load.json")).unwrap();
     let message = place.laptime(["syncs", "load.json", "--budget", "1/lap"]).failed();
     assert!(message.contains("no laps were found") && message.contains("`--lap NAME`"), "{message}");
-    assert!(message.contains("`load` (2 times)"), "{message}");
+    assert!(message.contains("`load` (2 spans)"), "{message}");
     let message = place.laptime(["syncs", "load.json", "--lap", "laod"]).failed();
     assert!(
         message.contains("nothing in the trace is named `laod`") && message.contains("did you mean `load`?"),
@@ -167,7 +167,7 @@ fn a_budget_for_laps_without_laps_tells_what_repeats() {
 }
 
 #[test]
-fn a_trace_without_devices_and_waits_is_told_with_what_to_record() {
+fn a_trace_without_devices_and_syncs_is_an_error_with_a_hint() {
     let place = Place::new();
     let mut builder = TraceBuilder::default();
     let main = builder.thread(1, 1, "main");
@@ -178,7 +178,7 @@ fn a_trace_without_devices_and_waits_is_told_with_what_to_record() {
 }
 
 #[test]
-fn waits_that_our_own_programs_mark_are_found() {
+fn sync_points_are_found() {
     let place = Place::new();
     laptime_trace::write(&small_trace(), place.path("small.pftrace")).unwrap();
     let printed = place.laptime(["syncs", "small.pftrace", "--budget", "1/lap"]).done();
@@ -188,7 +188,7 @@ fn waits_that_our_own_programs_mark_are_found() {
 }
 
 #[test]
-fn several_traces_are_set_side_by_side_and_one_over_its_budget_is_enough() {
+fn one_of_several_traces_over_its_budget_fails_the_command() {
     let place = with_decoder();
     laptime_trace::write(&small_trace(), place.path("small.json")).unwrap();
     let printed = place.laptime(["syncs", "decode.json", "small.json", "--budget", "2/lap"]);
