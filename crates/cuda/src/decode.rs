@@ -23,7 +23,7 @@ mod tiles;
 pub use self::{
     adaln::{AdaLn, AdaLnSizes},
     attention::{Attention, StepRows},
-    diffusion::{Diffusion, DiffusionSizes, DiffusionStep, LatentTarget},
+    diffusion::{DiffusionSizes, DiffusionState, DiffusionStep, LatentTarget},
     frames::{FrameStep, FrameTables, Frames},
     product::{Linear, Norm},
     sample::{MAX_SAMPLED_VOCAB, NextRow, Rules, SampledCode, Sampler, Sampling, SamplingPart},

@@ -3,7 +3,7 @@
 use half::{bf16, f16};
 use laptime_cuda::{
     Buffer, Cache,
-    decode::{AdaLn, AdaLnSizes, Diffusion, DiffusionSizes, DiffusionStep, LatentTarget, Linear, Norm},
+    decode::{AdaLn, AdaLnSizes, DiffusionSizes, DiffusionState, DiffusionStep, LatentTarget, Linear, Norm},
 };
 
 use crate::decode::{Both, EPSILON, Tested, both, narrow, random, widen};
@@ -107,7 +107,7 @@ fn steps_of<T: Tested>(bench: &Bench) -> Result<f64, Failed> {
     let DiffusionSizes { latent, hidden, steps, capacity } = SIZES;
     let (latent, width) = (latent as usize, hidden as usize);
     let kernels = DiffusionStep::<T>::load(&bench.device, &Cache::of_user())?;
-    let (stream, mut drawing) = (bench.device.stream(), Diffusion::<T>::new(&bench.device, SIZES)?);
+    let (stream, mut drawing) = (bench.device.stream(), DiffusionState::<T>::new(&bench.device, SIZES)?);
     let factors = noise(5 * steps as usize, 1).as_chunks().0.to_vec();
     let start = noise(capacity as usize * latent, 2);
     drawing.begin(&factors, SCALE, &start)?;

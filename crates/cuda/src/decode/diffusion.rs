@@ -18,7 +18,7 @@ pub struct DiffusionSizes {
 
 /// The diffusion state on the device: noise in, latents out, and the current index.
 #[derive(Debug)]
-pub struct Diffusion<T> {
+pub struct DiffusionState<T> {
     /// The initial noise of each latent, `[capacity, latent]`.
     noise: Buffer<f32>,
     /// The generated latents, `[capacity, latent]`.
@@ -47,7 +47,7 @@ pub struct LatentTarget<'a, T> {
     pub bias: f32,
 }
 
-impl<T: Element> Diffusion<T> {
+impl<T: Element> DiffusionState<T> {
     /// Allocates this number of latents, all zero.
     pub fn new(device: &Device, sizes: DiffusionSizes) -> Result<Self, CudaError> {
         let DiffusionSizes { latent, hidden, steps, capacity } = sizes;
@@ -148,7 +148,7 @@ impl<T: Element> DiffusionStep<T> {
     pub fn begin(
         &self,
         stream: &Stream,
-        state: &mut Diffusion<T>,
+        state: &mut DiffusionState<T>,
         step: u32,
         enter: &Buffer<T>,
         x: &mut Buffer<T>,
@@ -164,7 +164,7 @@ impl<T: Element> DiffusionStep<T> {
     }
 
     /// Ends the last step: writes the latent to the list and to its targets.
-    pub fn end(&self, stream: &Stream, state: &mut Diffusion<T>, to: LatentTarget<'_, T>) -> Done {
+    pub fn end(&self, stream: &Stream, state: &mut DiffusionState<T>, to: LatentTarget<'_, T>) -> Done {
         let DiffusionSizes { latent, steps, .. } = state.sizes;
         let launch = state
             .arguments(Launch::new(stream, "ending a diffusion"), steps)

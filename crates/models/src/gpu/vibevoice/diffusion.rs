@@ -1,6 +1,8 @@
 //! The operations of the diffusion head on a GPU: all steps without the host.
 
-use laptime_cuda::decode::{self, AdaLn, AdaLnSizes, DiffusionSizes, DiffusionStep, LatentTarget, Linear, Norm};
+use laptime_cuda::decode::{
+    AdaLn, AdaLnSizes, DiffusionSizes, DiffusionState, DiffusionStep, LatentTarget, Linear, Norm,
+};
 use laptime_cuda::{Buffer, Cache, Device, nn::Activation};
 
 use super::super::{audio::Kit, size, weights::Number};
@@ -17,7 +19,7 @@ pub struct Diffusion<T> {
     eps: f32,
     adapted: AdaLn<T>,
     kernels: DiffusionStep<T>,
-    pub state: decode::Diffusion<T>,
+    pub state: DiffusionState<T>,
     conditions: Buffer<T>,
     times: Buffer<T>,
     /// Conditions plus times: `[steps, streams, hidden]`.
@@ -48,7 +50,7 @@ impl<T: Number> Diffusion<T> {
             eps: config.head.norm_eps as f32,
             adapted: AdaLn::load(device, &cache, AdaLnSizes { batch: STREAMS as u32, hidden: size(hidden)?, ffn })?,
             kernels: DiffusionStep::load(device, &cache)?,
-            state: decode::Diffusion::new(device, sizes)?,
+            state: DiffusionState::new(device, sizes)?,
             conditions: device.allocate(STREAMS * hidden)?,
             times: device.allocate(steps * hidden)?,
             conditioning: of_step(hidden)?,
