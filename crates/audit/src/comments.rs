@@ -41,7 +41,6 @@ impl Markers {
     }
 }
 
-/// A text split into lines.
 #[derive(Debug)]
 pub struct Lines<'t> {
     lines: Vec<&'t str>,
@@ -54,7 +53,6 @@ impl<'t> Lines<'t> {
         Self { lines: text.split('\n').collect(), comment }
     }
 
-    /// The number of lines.
     pub fn count(&self) -> u32 {
         u32::try_from(self.lines.len()).unwrap_or(u32::MAX)
     }
@@ -75,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_reason_is_what_follows_the_marker() {
+    fn the_reason_follows_the_marker() {
         let reason = |comment: &str| {
             let mut markers = Markers::default();
             markers.read(1, comment);
@@ -88,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_comment_counts_on_the_line_and_alone_above_it() {
+    fn a_comment_applies_on_its_line_or_on_a_separate_line_above() {
         let text = "// sync: allowed, a\n// and more\nx();\ny(); // sync: allowed, b\nz();\n";
         let lines = Lines::of(text, "//");
         let mut markers = Markers::default();

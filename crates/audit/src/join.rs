@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_are_of_one_file_if_their_ends_are_the_same() {
+    fn paths_with_equal_ends_are_one_file() {
         assert_eq!(shared_parts("src/main.rs", "examples/a/src/main.rs"), Some(2));
         assert_eq!(shared_parts("/project/a/src/main.rs", "/ci/a/src/main.rs"), Some(3));
         assert_eq!(shared_parts("main.rs", "./src/main.rs"), Some(1));

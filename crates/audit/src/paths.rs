@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tests_are_known_by_their_path() {
+    fn tests_are_recognised_by_their_path() {
         for path in ["tests/a.rs", "a/benches/b.rs", "src/tests.rs", "test_a.py", "a/b_test.py", "x/test/y.py"] {
             assert!(is_test_path(path), "{path}");
         }
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn a_module_of_tests_lies_next_to_or_inside_the_file_that_names_it() {
+    fn a_test_module_is_next_to_or_inside_the_folder_of_its_parent() {
         assert_eq!(test_files("src/lib.rs", "cases"), ["src/cases.rs", "src/cases/mod.rs"]);
         assert_eq!(test_files("src/a.rs", "cases"), ["src/a/cases.rs", "src/a/cases/mod.rs"]);
         assert_eq!(test_files("main.rs", "cases"), ["cases.rs", "cases/mod.rs"]);

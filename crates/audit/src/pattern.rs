@@ -1,6 +1,5 @@
 //! Patterns in which `*` matches anything.
 
-/// Whether a text matches a pattern.
 pub fn matches(pattern: &str, text: &str) -> bool {
     let mut parts = pattern.split('*');
     let Some(mut rest) = parts.next().and_then(|first| text.strip_prefix(first)) else { return false };
@@ -23,7 +22,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_fits_by_its_end() {
+    fn a_path_matches_by_its_end() {
         for path in ["src/sampler.rs", "./src/sampler.rs", "a/b/src/sampler.rs", "/a/src/sampler.rs"] {
             assert!(matches_path("src/sampler.rs", path) && matches_path("src/*", path), "{path}");
         }

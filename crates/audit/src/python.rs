@@ -66,7 +66,6 @@ fn line(row: usize) -> u32 {
     u32::try_from(row).unwrap_or(u32::MAX).saturating_add(1)
 }
 
-/// A site, before comments are checked.
 struct Found {
     site: Site,
     statement_line: u32,

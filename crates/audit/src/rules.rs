@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_without_any_name_of_a_rule_need_not_be_parsed() {
+    fn a_text_without_names_of_rules_need_not_be_parsed() {
         let rules = Rules::built_in();
         assert!(rules.may_occur("x.item()", Python) && rules.may_occur("t.to_vec1::<f32>()?", Rust));
         assert!(!rules.may_occur("items, to_vec10, §item_, max(all(x))", Python));

@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_names_calls_and_allows_sites() {
+    fn a_file_adds_calls_and_allows_sites() {
         let file = RulesFile::parse(
             "skip = [\"vendor\"]\n[[call]]\nname = \"read_back\"\nlanguage = \"rust\"\nlikely = true\n\
              [[allow]]\npath = \"src/sampler.rs\"\ncall = \"to_vec1\"\nreason = \"one read per token\"\n",
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_reported_with_its_line() {
+    fn errors_are_reported_with_their_line() {
         let error_of = |text: &str| RulesFile::parse(text).unwrap_err().to_string();
         assert!(error_of("[[call]]\nname = 7\n").starts_with("line 2: "), "{}", error_of("[[call]]\nname = 7\n"));
         assert!(error_of("\n[[allow]]\npath = \"x\"\n").contains("missing field `reason`"));

@@ -66,7 +66,6 @@ impl App {
         })
     }
 
-    /// Opens a device, unless it is open.
     pub fn device(&self, name: &str) -> anyhow::Result<Arc<dyn Device>> {
         let opened = self.registry.devices.open(name);
         opened.map_err(|error| {
@@ -125,7 +124,6 @@ impl App {
     }
 }
 
-/// How this program was built.
 pub fn build() -> Build {
     Build {
         version: env!("CARGO_PKG_VERSION").to_owned(),

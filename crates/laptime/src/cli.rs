@@ -66,33 +66,33 @@ macro_rules! plain_commands {
 
 plain_commands! { app, args, out;
     1 Tour(tour::Args) => tour::run(args, out);
-    5 Suite(suite::Args) => suite::run(app, args, out);
     5 Ab(ab::Args) => ab::run(app, args, out);
-    6 Peaks(peaks::Args) => peaks::run(app, args, out);
-    7 Doctor(doctor::Args) => doctor::run(app, args, out);
-    8 List(list::Args) => list::run(app, args, out);
+    6 Suite(suite::Args) => suite::run(app, args, out);
     #[cfg(target_os = "linux")]
-    9 Record(record::Args) => record::run(args);
-    10 Stages(stages::Args) => stages::run(args, out);
-    11 Top(top::Args) => top::run(args, out);
-    12 Laps(laps::Args) => laps::run(args, out);
-    13 Gaps(gaps::Args) => gaps::run(args, out);
-    14 Syncs(syncs::Args) => syncs::run(args, out);
-    15 Overlap(overlap::Args) => overlap::run(args, out);
-    15 Ranks(ranks::Args) => ranks::run(args, out);
-    15 CriticalPath(critical_path::Args) => critical_path::run(args, out);
-    15 Diagnose(diagnose::Args) => diagnose::run(app, args, out);
-    16 Compare(compare::Args) => compare::run(args, out);
-    17 Report(report::Args) => report::run(app, args, out);
-    17 View(view::Args) => view::run(args, out);
-    17 Convert(convert::Args) => convert::run(args);
-    17 Export(export::Args) => export::run(args, out);
-    17 Status(slurm::StatusArgs) => slurm::status(args, out);
-    22 SlurmTask(slurm::TaskArgs) => slurm::task::run(app, args);
-    9 Explain(explain::Args) => explain::run(args, out);
-    18 Audit(audit::Args) => audit::run(args, out);
-    20 Completions(completions::Args) => completions::run(app, args, out);
-    21 Man(man::Args) => man::run(app, args, out);
+    10 Record(record::Args) => record::run(args);
+    11 Diagnose(diagnose::Args) => diagnose::run(app, args, out);
+    12 Report(report::Args) => report::run(app, args, out);
+    13 View(view::Args) => view::run(args, out);
+    14 Compare(compare::Args) => compare::run(args, out);
+    20 Stages(stages::Args) => stages::run(args, out);
+    21 Top(top::Args) => top::run(args, out);
+    22 Laps(laps::Args) => laps::run(args, out);
+    23 Gaps(gaps::Args) => gaps::run(args, out);
+    24 Syncs(syncs::Args) => syncs::run(args, out);
+    25 Overlap(overlap::Args) => overlap::run(args, out);
+    26 CriticalPath(critical_path::Args) => critical_path::run(args, out);
+    27 Ranks(ranks::Args) => ranks::run(args, out);
+    30 Convert(convert::Args) => convert::run(args);
+    31 Export(export::Args) => export::run(args, out);
+    32 Audit(audit::Args) => audit::run(args, out);
+    40 Doctor(doctor::Args) => doctor::run(app, args, out);
+    41 Peaks(peaks::Args) => peaks::run(app, args, out);
+    42 List(list::Args) => list::run(app, args, out);
+    43 Explain(explain::Args) => explain::run(args, out);
+    44 Status(slurm::StatusArgs) => slurm::status(args, out);
+    45 Completions(completions::Args) => completions::run(app, args, out);
+    46 Man(man::Args) => man::run(app, args, out);
+    90 SlurmTask(slurm::TaskArgs) => slurm::task::run(app, args);
 }
 
 /// How a command ended, if not with an error.
@@ -222,9 +222,8 @@ impl Measuring {
     }
 }
 
-/// A flag of one workload.
 fn extra_flag(flag: &FlagSpec) -> Arg {
-    let arg = Arg::new(flag.name).long(flag.name).global(true).help_heading("Where it goes");
+    let arg = Arg::new(flag.name).long(flag.name).global(true).help_heading("Output");
     let arg = flag.alias.map_or(arg.clone(), |alias| arg.alias(alias));
     let arg = flag.help.map_or_else(|| arg.clone().hide(true), |help| arg.clone().help(help));
     match flag.value {

@@ -59,13 +59,13 @@ impl From<anyhow::Error> for Failure {
     }
 }
 
-struct Asked {
+struct Question {
     traces: Traces,
     answer: Answer,
 }
 
 thread_local! {
-    static ASKED: RefCell<Option<Asked>> = const { RefCell::new(None) };
+    static QUESTION: RefCell<Option<Question>> = const { RefCell::new(None) };
 }
 
 /// Clears the thread's question, also on a panic.
@@ -73,19 +73,20 @@ struct End;
 
 impl Drop for End {
     fn drop(&mut self) {
-        ASKED.set(None);
+        QUESTION.set(None);
     }
 }
 
 /// Runs a command, given by the arguments after `laptime`. Paths in `traces` are not read from disk.
 pub fn ask(words: &[OsString], traces: Traces) -> Result<Answer, Failure> {
-    ASKED.set(Some(Asked { traces, answer: Answer::default() }));
+    QUESTION.set(Some(Question { traces, answer: Answer::default() }));
     let _end = End;
     let app = App::new(Vec::new(), Vec::new());
     let mut text = Vec::new();
     let words = std::iter::once(OsString::from("laptime")).chain(words.iter().cloned());
     cli::try_run(&app, words, &mut text)?;
-    let answer = ASKED.with_borrow_mut(|asked| asked.take().map(|asked| asked.answer)).unwrap_or_default();
+    let answer =
+        QUESTION.with_borrow_mut(|question| question.take().map(|question| question.answer)).unwrap_or_default();
     Ok(Answer { text: String::from_utf8_lossy(&text).into_owned(), ..answer })
 }
 
@@ -111,8 +112,8 @@ pub fn cases(path: &Path) -> Result<Table, Failure> {
 
 /// The trace in memory for a path.
 pub(crate) fn given(path: &Path) -> Option<Arc<Trace>> {
-    ASKED.with_borrow(|asked| {
-        let (_, trace) = asked.as_ref()?.traces.iter().find(|(known, _)| known == path)?;
+    QUESTION.with_borrow(|question| {
+        let (_, trace) = question.as_ref()?.traces.iter().find(|(known, _)| known == path)?;
         Some(Arc::clone(trace))
     })
 }
@@ -128,7 +129,7 @@ pub(crate) fn take_message(line: &str) -> bool {
 }
 
 fn with_answer(add: impl FnOnce(&mut Answer)) -> bool {
-    ASKED.with_borrow_mut(|asked| asked.as_mut().map(|asked| add(&mut asked.answer)).is_some())
+    QUESTION.with_borrow_mut(|question| question.as_mut().map(|question| add(&mut question.answer)).is_some())
 }
 
 #[cfg(test)]

@@ -18,18 +18,13 @@ const HOST_MODULES: [&str; 4] = ["cv2", "numpy", "pandas", "scipy"];
 /// What is needed to classify calls.
 #[derive(Debug)]
 pub struct Calls<'a> {
-    /// The rules.
     pub rules: &'a Rules,
-    /// The text.
     pub text: &'a str,
-    /// The imported names.
     pub imports: Imports,
 }
 
-/// The classification of a call.
 #[derive(Debug)]
 pub enum Called<'a> {
-    /// It makes the host wait.
     Wait(Wait<'a>),
     /// It may copy to the CPU: the device is not a literal.
     Unknown,
@@ -38,13 +33,10 @@ pub enum Called<'a> {
 /// A call that makes the host wait.
 #[derive(Debug)]
 pub struct Wait<'a> {
-    /// The node of the name.
     pub place: Node<'a>,
     /// The call as shown to users.
     pub call: String,
-    /// The last name.
     pub name: String,
-    /// How certain it is.
     pub certainty: Certainty,
 }
 
@@ -60,7 +52,6 @@ struct Function<'a> {
     is_whole: bool,
 }
 
-/// The result of checking a call against the rules.
 enum Verdict {
     Waits,
     Unknown,
@@ -68,7 +59,6 @@ enum Verdict {
 }
 
 impl<'a> Calls<'a> {
-    /// The text of a node.
     pub fn text_of(&self, node: Node<'_>) -> &'a str {
         self.text.get(node.byte_range()).unwrap_or_default()
     }
@@ -196,7 +186,6 @@ fn call_text(rule: &Rule, function: &Function<'_>, truth: Option<&str>) -> Strin
     }
 }
 
-/// The arguments of a call.
 struct Arguments<'a> {
     positional: usize,
     has_keywords: bool,

@@ -4,13 +4,11 @@ use std::collections::HashMap;
 
 use tree_sitter::Node;
 
-/// Imported names and their paths.
 #[derive(Debug, Default)]
 pub struct Imports {
     names: HashMap<String, Imported>,
 }
 
-/// The meaning of an imported name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Imported {
     /// The full path: `torch.cuda`.
@@ -20,7 +18,6 @@ pub struct Imported {
 }
 
 impl Imports {
-    /// The meaning of a name.
     pub fn get(&self, name: &str) -> Option<&Imported> {
         self.names.get(name)
     }

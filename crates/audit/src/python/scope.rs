@@ -4,7 +4,6 @@ use tree_sitter::Node;
 
 use super::line;
 
-/// The context of a node.
 #[derive(Debug, Clone, Copy)]
 pub struct Frame<'t> {
     kind: &'t str,
@@ -39,7 +38,6 @@ enum Calling {
 pub struct Function {
     /// `Class.method`; empty for the file.
     pub path: String,
-    /// Its first and last line.
     pub lines: (u32, u32),
 }
 
@@ -51,22 +49,18 @@ pub struct Scopes<'t> {
 }
 
 impl<'t> Scopes<'t> {
-    /// Starts at a file with this number of lines.
     pub fn new(lines: u32) -> Self {
         Self { frames: Vec::new(), functions: vec![Function { path: String::new(), lines: (1, lines) }] }
     }
 
-    /// Enters a node.
     pub fn push(&mut self, frame: Frame<'t>) {
         self.frames.push(frame);
     }
 
-    /// Leaves a node.
     pub fn pop(&mut self) {
         self.frames.pop();
     }
 
-    /// The function of a frame.
     pub fn function(&self, frame: &Frame<'_>) -> &Function {
         &self.functions[frame.function]
     }

@@ -8,9 +8,7 @@ use crate::rules::{Form, Needs, Rule, Rules};
 /// The maximum length of a call chain such as `x.flatten_all()?.to_device(&Device::Cpu)?`.
 const MOST_LINKS: usize = 64;
 
-/// The result of checking a call against the rules.
 pub enum Verdict<'r> {
-    /// It syncs.
     Waits(&'r Rule),
     /// It may copy to the CPU: the device is not a literal.
     Unknown,
@@ -67,7 +65,6 @@ fn bare(mut expression: &Expr) -> &Expr {
     expression
 }
 
-/// The names of a path.
 pub fn names(path: &Path) -> Vec<String> {
     path.segments.iter().map(|segment| segment.ident.to_string()).collect()
 }

@@ -3,18 +3,15 @@
 use proc_macro2::{Delimiter, Group, Ident, TokenStream, TokenTree};
 use syn::{Block, Expr, Stmt, Token, parse::Parser, punctuated::Punctuated};
 
-/// The tokens of a macro.
 pub enum Inside {
     /// Expressions: `println!("{}", x)`, `vec![x; n]`.
     Expressions(Vec<Expr>),
-    /// Statements.
     Statements(Vec<Stmt>),
     /// Something else.
     Tokens(TokenStream),
 }
 
 impl Inside {
-    /// Parses the tokens of a macro.
     pub fn of(tokens: TokenStream) -> Self {
         if let Ok(list) = Punctuated::<Expr, Token![,]>::parse_terminated.parse2(tokens.clone()) {
             return Self::Expressions(list.into_iter().collect());
@@ -31,7 +28,6 @@ impl Inside {
 
 /// A call as tokens: `. name (…)`, `name (…)`.
 pub struct TokenCall {
-    /// The name.
     pub name: Ident,
     /// The line where the arguments end.
     pub end: proc_macro2::LineColumn,

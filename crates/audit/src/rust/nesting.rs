@@ -10,7 +10,6 @@ pub struct Nesting {
     literals: Vec<(LineColumn, LineColumn)>,
 }
 
-/// An open group.
 struct Open {
     tokens: std::iter::Peekable<token_stream::IntoIter>,
     /// The depth at the start of the group.
@@ -96,14 +95,14 @@ mod tests {
     }
 
     #[test]
-    fn siblings_does_not_nest() {
+    fn siblings_do_not_nest() {
         assert!(depth(&"fn f() { g(); }\n".repeat(1000)) < 20);
         assert!(depth(&format!("const X: [u32; 1000] = [{}];", "1, ".repeat(1000))) < 20);
         assert!(depth(&format!("fn f() {{ match x {{ {} }} }}", "A(x) => {} ".repeat(1000))) < 30);
     }
 
     #[test]
-    fn what_nests_counts_at_least_as_deep() {
+    fn the_depth_is_an_upper_bound() {
         assert!(depth(&format!("fn f() {{ {}x{} }}", "(".repeat(500), ")".repeat(500))) >= 500);
         assert!(depth(&format!("fn f() {{ x{} }}", " + x".repeat(500))) >= 500);
         assert!(depth(&format!("fn f() {{ {} }}", "if x {} else ".repeat(500))) >= 500);

@@ -2,7 +2,6 @@
 
 use syn::{Attribute, Block, Meta, Signature, Type};
 
-/// The context of an expression.
 #[derive(Debug, Clone)]
 pub struct Scope {
     /// `module::Type::function`.
@@ -11,14 +10,12 @@ pub struct Scope {
     pub lines: (u32, u32),
     /// The number of loops of the function around it.
     pub loop_depth: u32,
-    /// Whether it is in a test.
     pub is_test: bool,
     /// The number of macros around it.
     pub macros: u32,
 }
 
 impl Scope {
-    /// The scope inside a named item.
     pub fn named(&self, name: &str, attributes: &[Attribute]) -> Self {
         let path = match (self.path.as_str(), name) {
             (path, "") => path.to_owned(),
@@ -28,7 +25,6 @@ impl Scope {
         Self { path, is_test: self.is_test || is_test(attributes), ..self.clone() }
     }
 
-    /// The scope inside a function.
     pub fn function(&self, signature: &Signature, attributes: &[Attribute], body: Option<&Block>) -> Self {
         // Computing the span of the whole item would join the spans of all its tokens.
         let first = signature.fn_token.span;
@@ -38,7 +34,6 @@ impl Scope {
     }
 }
 
-/// A line as a number.
 pub fn line(place: proc_macro2::LineColumn) -> u32 {
     u32::try_from(place.line).unwrap_or(u32::MAX).max(1)
 }

@@ -6,7 +6,6 @@ use proc_macro2::{Delimiter, LineColumn, TokenStream, TokenTree, token_stream};
 
 use super::nesting::begins_anew;
 
-/// An open group.
 struct Open {
     tokens: std::iter::Peekable<token_stream::IntoIter>,
     /// It contains statements, arms or items; other groups are part of the enclosing statement.

@@ -13,7 +13,6 @@ use crate::{paths::Language, site::Site};
 /// The maximum depth of macros that are parsed; deeper ones are scanned as tokens, since each is parsed again.
 const MOST_MACROS: u32 = 16;
 
-/// Collects the sites of a file.
 pub struct Visitor<'r> {
     rules: &'r Rules,
     scope: Scope,
@@ -23,7 +22,6 @@ pub struct Visitor<'r> {
 }
 
 impl<'r> Visitor<'r> {
-    /// Starts at a file with this number of lines.
     pub fn new(rules: &'r Rules, lines: u32) -> Self {
         let scope = Scope { path: String::new(), lines: (1, lines), loop_depth: 0, is_test: false, macros: 0 };
         Self { rules, scope, found: Vec::new(), unknown: 0, test_modules: Vec::new() }

@@ -59,7 +59,7 @@ fn a_line_of_rust_is_matched_by_the_end_of_its_path() {
 }
 
 #[test]
-fn a_function_of_python_is_matched_by_what_it_called() {
+fn a_python_function_is_matched_by_the_call_inside() {
     let mut answer = answer(&[("train.py", TRAIN)]);
     join(&mut answer, vec![recorded("/project/train.py", 1, Some("step"), Some("cpu"), 4)]);
     assert_eq!(seen(&answer), [(2, 0, None), (3, 4, None), (4, 0, None), (6, 0, None)]);
@@ -75,7 +75,7 @@ fn sites_that_a_trace_cannot_distinguish_are_reported_at_the_first() {
 }
 
 #[test]
-fn a_function_that_moved_since_is_known_by_its_name_if_it_is_the_only_one() {
+fn a_moved_function_is_found_by_its_name_if_that_is_unique() {
     let mut moved = answer(&[("train.py", TRAIN)]);
     join(&mut moved, vec![recorded("train.py", 90, Some("log"), Some("item"), 4)]);
     assert_eq!(seen(&moved)[3], (6, 4, None));
@@ -99,7 +99,7 @@ fn another_function_another_call_and_another_file_are_no_match() {
 }
 
 #[test]
-fn waits_of_several_calls_at_one_site_add_up() {
+fn syncs_of_several_calls_at_one_site_add_up() {
     let mut answer = answer(&[("train.py", TRAIN)]);
     join(
         &mut answer,

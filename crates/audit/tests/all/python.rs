@@ -47,7 +47,7 @@ x.tolist()
 }
 
 #[test]
-fn reads_are_known_by_name_and_arguments() {
+fn reads_are_recognised_by_name_and_arguments() {
     assert_eq!(calls("x.item(); x.cpu(); x.tolist(); x.numpy()"), ["item", "cpu", "tolist", "numpy"]);
     assert_eq!(calls("x.item(3); item(x); x.items(); x.item; cpu(); x.data_ptr()"), NONE);
     assert_eq!(
@@ -59,7 +59,7 @@ fn reads_are_known_by_name_and_arguments() {
 }
 
 #[test]
-fn functions_are_known_by_what_was_imported() {
+fn functions_are_resolved_by_imports() {
     assert_eq!(
         calls("import torch\ntorch.cuda.synchronize()\ntorch.nonzero(x)"),
         ["torch.cuda.synchronize", "torch.nonzero"]
@@ -74,7 +74,7 @@ fn functions_are_known_by_what_was_imported() {
 }
 
 #[test]
-fn the_truth_of_a_tensor_is_a_likely_wait() {
+fn the_truth_value_of_a_tensor_is_a_likely_sync() {
     assert_eq!(
         calls("if x.any(): pass\nwhile not (x == y).all(): pass"),
         ["if any()"; 1].into_iter().chain(["if all()"]).collect::<Vec<_>>()
@@ -89,7 +89,7 @@ fn the_truth_of_a_tensor_is_a_likely_wait() {
 }
 
 #[test]
-fn what_follows_a_read_is_a_part_of_it() {
+fn calls_on_the_result_of_a_read_are_not_sites() {
     assert_eq!(calls("x.detach().cpu().float().numpy()"), ["cpu"]);
     assert_eq!(calls("x.to('cpu')[0].item()"), ["to(\"cpu\")"]);
     assert_eq!(calls("x.sum().item() + y.cpu()"), ["item", "cpu"]);
@@ -133,7 +133,7 @@ fn a_user_adds_calls() {
 }
 
 #[test]
-fn what_does_not_parse_is_reported_and_the_rest_is_read() {
+fn syntax_errors_are_reported_and_the_rest_is_read() {
     let audited = audit_python("x.item()\ndef f(:\n  pass\ny.cpu()\n", &Rules::built_in());
     assert_eq!(audited.problem.and_then(|problem| problem.line), Some(2));
     assert!(audited.sites.iter().any(|site| site.call == "item"));

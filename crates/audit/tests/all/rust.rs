@@ -69,14 +69,14 @@ fn every_built_in_call_is_found() {
 }
 
 #[test]
-fn a_copy_to_the_cpu_is_known_by_its_literal_alone() {
+fn a_copy_to_the_cpu_needs_a_literal_device() {
     assert_eq!(calls("x.to_device(&Device::Cpu)?; x.to_device(&candle_core::Device::Cpu)?").len(), 2);
     let others = audited("fn f() { x.to_device(device)?; x.to_device(&y.device())?; x.to_device(&Device::Cuda(c)); }");
     assert_eq!((others.sites.len(), others.unknown), (0, 3));
 }
 
 #[test]
-fn what_follows_a_read_is_a_part_of_it() {
+fn calls_on_the_result_of_a_read_are_not_sites() {
     assert_eq!(calls("x.to_device(&Device::Cpu)?.flatten_all()?.to_vec1::<f32>()?"), ["to_device(Cpu)"]);
     assert_eq!(calls("x.to_vec2()?[0].to_scalar()"), ["to_vec2"]);
     assert_eq!(calls("x.to_vec1(y.to_scalar()?)").len(), 2, "an argument is no part of the chain");
@@ -94,7 +94,7 @@ fn closures_of_iterators_are_loops_and_those_of_options_are_not() {
 }
 
 #[test]
-fn macros_are_looked_into() {
+fn macros_are_searched() {
     assert_eq!(calls("println!(\"{} {x}\", t.to_scalar()?, x = u.to_vec1()?);"), ["to_scalar", "to_vec1"]);
     assert_eq!(calls("assert_eq!(t.to_vec1()?, [1.0]); let x = vec![t.to_scalar()?; 3];"), ["to_vec1", "to_scalar"]);
     assert_eq!(calls("select! { x = wait() => { for _ in y { t.to_vec1::<f32>()?; } } }"), ["to_vec1"]);
@@ -105,7 +105,7 @@ fn macros_are_looked_into() {
 }
 
 #[test]
-fn a_marked_wait_is_one_site_whatever_it_holds() {
+fn a_sync_point_is_one_site_including_its_content() {
     let text = "fn f() { for _ in x { let t = sync_point!(\"read_token\", bytes = 4 => x.to_scalar()?); } }";
     assert_eq!(sites(text), [site(1, "sync_point! read_token", "f", 1)]);
     assert_eq!(calls("laptime_probe::sync_point!(\"a\", b.to_vec1()?)"), ["sync_point! a"]);
@@ -154,7 +154,7 @@ fn a_user_adds_calls() {
 }
 
 #[test]
-fn what_is_no_rust_is_reported_with_its_line() {
+fn invalid_rust_is_reported_with_its_line() {
     let problem = audit_rust("fn f() {\n  x.to_vec1(\n", &Rules::built_in()).problem.unwrap();
     assert!(problem.line.is_some(), "{problem:?}");
     let problem = audit_rust("fn f() {}\nfn 7() {}\n", &Rules::built_in()).problem.unwrap();
@@ -162,7 +162,7 @@ fn what_is_no_rust_is_reported_with_its_line() {
 }
 
 #[test]
-fn a_mark_of_the_encoding_and_a_line_for_the_shell_are_no_rust() {
+fn a_byte_order_mark_and_a_shebang_are_skipped() {
     assert_eq!(sites("\u{feff}#!/usr/bin/env run\nfn f() { x.to_vec1(); }")[0].0, 2);
     assert_eq!(sites("#![allow(x)]\nfn f() { x.to_vec1(); }")[0].0, 2);
 }

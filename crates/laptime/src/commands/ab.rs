@@ -1,14 +1,13 @@
 //! `laptime ab`: two variants in fresh processes, interleaved, with a verdict.
 
-use std::path::{Path, PathBuf};
-use std::{io::Write, time::Duration};
+use std::{io::Write, path::PathBuf, time::Duration};
 
 use laptime_bench::{Case, CaseResult, GivenSettings, Interrupt, Job, Outcome, Seconds, Share, WarmUp};
 use laptime_stats::{Rng, Verdict};
-use laptime_trace::run::{AxisValue, AxisValues, Measured, RESULTS_FILE, ResultsWriter, Run, SCHEMA, StopReason};
+use laptime_trace::run::{AxisValue, AxisValues, Measured, ResultsWriter, Run, SCHEMA, StopReason};
 
 use crate::cli::{self, Status};
-use crate::output::{FormatArgs, say, warn, write_to_screen};
+use crate::output::{FormatArgs, warn, write_to_screen};
 use crate::shell::{self, Ended};
 use crate::{
     app::App,
@@ -50,7 +49,7 @@ pub struct Args {
     /// Seed of the random order
     #[arg(long, default_value_t = 0, value_name = "NUMBER")]
     seed: u64,
-    /// Folder for the results [default: `runs/ab-` and the time]
+    /// Folder for the results [default: runs/ab-TIME]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Show no progress bar
@@ -80,8 +79,14 @@ pub fn run(app: &App, args: &Args, out: &mut dyn Write) -> anyhow::Result<Status
     app.listen_for_interrupts();
     let run = describe(app, &variants, runs);
     run.write(&folder)?;
-    let mut runner = Runner::new(app, &folder, &run, args)?;
-    runner.warm_up(&variants)?;
+    let environment = run.environment_fingerprint.clone();
+    let (writer, progress) = (ResultsWriter::open(&folder)?, Progress::new(2 * runs as usize, args.quiet));
+    let (timeout, iterations) = (args.timeout, [Vec::new(), Vec::new()]);
+    let mut runner = Runner { app, environment, writer, progress, runs, timeout, iterations };
+    // Fills the page cache. Processes of a workload do their own warm-up.
+    for variant in variants.iter().filter(|variant| matches!(variant.kind, Kind::Command)) {
+        run_command(variant, args.timeout, &app.interrupt)?;
+    }
     if app.interrupt.is_requested() {
         return refuse("interrupted before the first pair", "run it again");
     }
@@ -96,7 +101,7 @@ pub fn run(app: &App, args: &Args, out: &mut dyn Write) -> anyhow::Result<Status
     let table = laptime_report::tables::ab(&answer);
     write_to_screen(&table, args.format.format(), out)?;
     page::write_comparison(&folder, table);
-    say(&format!("\nSaved to {} ({RESULTS_FILE})", folder.display()));
+    run_folder::say_saved(&folder, &[]);
     if app.interrupt.is_requested() {
         let reason = format!("interrupted after {pairs} of {runs} pairs");
         return refuse(reason, "the verdict uses the finished pairs; run the command again to measure all of them");
@@ -188,24 +193,7 @@ struct Runner<'a> {
     iterations: [Vec<Vec<f64>>; 2],
 }
 
-impl<'a> Runner<'a> {
-    fn new(app: &'a App, folder: &Path, run: &Run, args: &Args) -> anyhow::Result<Self> {
-        let writer = ResultsWriter::open(folder)?;
-        let runs = run.settings.runs;
-        let progress = Progress::new(2 * runs as usize, args.quiet);
-        let environment = run.environment_fingerprint.clone();
-        let (timeout, iterations) = (args.timeout, [Vec::new(), Vec::new()]);
-        Ok(Self { app, environment, writer, progress, runs, timeout, iterations })
-    }
-
-    /// Runs each command once, to fill the page cache. Processes of a workload do their own warm-up.
-    fn warm_up(&mut self, variants: &[Variant; 2]) -> anyhow::Result<()> {
-        for variant in variants.iter().filter(|variant| matches!(variant.kind, Kind::Command)) {
-            run_command(variant, self.timeout, &self.app.interrupt)?;
-        }
-        Ok(())
-    }
-
+impl Runner<'_> {
     /// Measures pairs of processes, each pair in random order.
     fn run_pairs(&mut self, variants: &[Variant; 2], runs: u32, seed: u64) -> anyhow::Result<()> {
         for (pair, first) in (0..runs).zip(orders(runs, seed)) {

@@ -37,9 +37,10 @@ pub struct Args {
     #[arg(long)]
     anyway: bool,
     #[command(flatten)]
-    traces: compare_traces::TraceArgs,
-    #[command(flatten)]
     output: OutputArgs,
+    // Last, because its help heading applies to all flags that follow.
+    #[command(flatten)]
+    traces: compare_traces::TraceArgs,
 }
 
 pub fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {

@@ -35,11 +35,9 @@ const GROUPINGS: [Choice<By>; 4] = [
     ("stage", "The innermost stage that launched it", By::Stage),
 ];
 
-/// Default number of steps to show.
 const STEPS: usize = 20;
 
 impl TraceArgs {
-    /// Refuses flags that do not apply to runs.
     pub fn check_unused(&self) -> anyhow::Result<()> {
         let given = [
             ("--by", self.by.is_some()),

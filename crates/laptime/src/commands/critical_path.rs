@@ -69,7 +69,6 @@ fn changes(args: &Args) -> anyhow::Result<Changes> {
     })
 }
 
-/// Reads `matmul=2x`.
 fn faster(word: &str) -> anyhow::Result<(String, f64)> {
     let (name, value) = assignment("--faster", word, "matmul=2x")?;
     let times: Option<f64> = value.strip_suffix('x').unwrap_or(value).trim().parse().ok();

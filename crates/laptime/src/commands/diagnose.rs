@@ -29,8 +29,8 @@ pub struct Args {
     /// The folder of a run, or a trace; with the traces of several ranks, or a folder with them, the ranks are compared
     #[arg(value_name = "RUN", required_unless_present = "experiment")]
     runs: Vec<PathBuf>,
-    /// Measure the same case with these layers on the device, with all and with a few more, and conclude. The flags of
-    /// `laptime bench offload` follow; without flags, those of RUN are used
+    /// Measure the case as it is, without offloading, and with a few more layers on the GPU, and draw a conclusion. The
+    /// flags of `laptime bench offload` follow; without them, those of RUN are used
     #[arg(long, value_name = "FLAGS", num_args(0..), allow_hyphen_values(true), conflicts_with_all = ["layers", "tokens", "share"])]
     experiment: Option<Vec<String>>,
     /// List offloaded layers one by one
@@ -49,42 +49,43 @@ pub struct Args {
     #[arg(long, value_name = "ID=PERCENT", value_delimiter = ',')]
     threshold: Vec<String>,
     #[command(flatten)]
+    output: OutputArgs,
+    // Last, because their help headings apply to all flags that follow.
+    #[command(flatten)]
     gate: GateArgs,
     #[command(flatten)]
     limits: LimitArgs,
-    #[command(flatten)]
-    output: OutputArgs,
 }
 
 /// Thresholds of the findings
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Limits")]
 struct LimitArgs {
-    /// Prefetched copies in percent: good from here on
+    /// Share of prefetched copies from which it is good, in percent
     #[arg(long, value_name = "PERCENT", default_value_t = 100.0)]
     async_good: f64,
-    /// Prefetched copies in percent: bad below
+    /// Share of prefetched copies below which it is bad, in percent
     #[arg(long, value_name = "PERCENT", default_value_t = 50.0)]
     async_bad: f64,
-    /// Wait for a layer in milliseconds: good below
+    /// Wait for a layer below which it is good, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 100.0)]
     pre_good: f64,
-    /// Wait for a layer in milliseconds: bad above
+    /// Wait for a layer above which it is bad, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 300.0)]
     pre_bad: f64,
-    /// Release of a layer in milliseconds: good below
+    /// Release time of a layer below which it is good, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 1.0)]
     post_good: f64,
-    /// Release of a layer in milliseconds: bad above
+    /// Release time of a layer above which it is bad, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 200.0)]
     post_bad: f64,
-    /// Time per token in milliseconds: good up to [default: its audio duration, else 133.3]
+    /// Time per token up to which it is good, in milliseconds [default: its audio duration, else 133.3]
     #[arg(long, value_name = "MS")]
     token_good: Option<f64>,
-    /// Copy rate in percent of the link's peak: good from here on
+    /// Copy rate from which it is good, in percent of the link's peak
     #[arg(long, value_name = "PERCENT", default_value_t = 60.0)]
     link_share: f64,
-    /// Largest acceptable share of a token, in percent, for each of waits, stalls and a late host
+    /// Maximum share of a token for each of waits, stalls and a late host, in percent
     #[arg(long, value_name = "PERCENT", default_value_t = 5.0)]
     lost_share: f64,
 }
@@ -148,7 +149,6 @@ fn is_folder_of_ranks(path: &Path) -> bool {
     path.is_dir() && !is_run && trace_files(path).is_ok_and(|files| files.len() > 1)
 }
 
-/// Diagnoses one run or trace.
 fn one(args: &Args, path: &Path, out: &mut dyn Write) -> anyhow::Result<Status> {
     let (gate, finding_limits) = (args.gate.gate()?, thresholds(&args.threshold)?);
     let read = Read::of(args, path)?;
@@ -248,10 +248,9 @@ impl Read {
             return Ok(Self { trace: Some(args.output.read_trace(path)?), results: Vec::new(), run: None });
         }
         let file = [TRACE_FILE, "trace.json"].map(|name| path.join(name)).into_iter().find(|file| file.is_file());
-        let results = path.join(RESULTS_FILE);
         let read = Self {
             trace: file.map(|file| args.output.read_trace(&file)).transpose()?,
-            results: if results.is_file() { run_input::results(&results, &results)? } else { Vec::new() },
+            results: run_input::results_in(path)?,
             run: run_input::manifest(path)?,
         };
         if read.trace.is_none() && read.results.is_empty() {

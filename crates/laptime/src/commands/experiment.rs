@@ -5,7 +5,7 @@ use std::{io::Write, path::Path};
 use laptime_analyze::Conclusion;
 use laptime_bench::{Case, GivenSettings, Outcome, Settings, Stop, WarmUp};
 use laptime_pipelines::extras::{Experiment, Variant};
-use laptime_trace::run::{RESULTS_FILE, Run, read_results};
+use laptime_trace::run::Run;
 
 use crate::output::{OutputArgs, write_to_screen};
 use crate::{
@@ -14,6 +14,7 @@ use crate::{
     failure::{refusal, refuse},
     progress::Progress,
     request::Request,
+    run_input,
     stdout_guard::StdoutGuard,
 };
 
@@ -27,7 +28,6 @@ struct Subject<'a> {
     device: String,
     warmup: usize,
     iterations: usize,
-    /// The flags after `--experiment`.
     request: Option<Request>,
 }
 
@@ -80,8 +80,7 @@ fn of_run<'a>(app: &'a App, folder: &Path) -> anyhow::Result<Subject<'a>> {
         let reason = format!("`{}` is a run of `{}`, which has no experiment", folder.display(), run.workload);
         refusal(reason, "name a run of `offload`, or give the flags of `laptime bench offload`")
     })?;
-    let path = folder.join(RESULTS_FILE);
-    let results = if path.is_file() { read_results(&path)?.results } else { Vec::new() };
+    let results = run_input::results_in(folder)?;
     let case = results.into_iter().map(|result| result.case).chain(run.cases).next_back();
     let case = case.ok_or_else(|| anyhow::anyhow!("`{}` has no case", folder.display()))?;
     let (workload, device) = (run.workload, run.device);

@@ -5,7 +5,7 @@ use std::io::Write;
 use laptime_bench::{Case, CaseResult, Device, Outcome, ValueKind, Workload};
 use laptime_report::Format;
 
-use crate::output::{say, wrapped_for_screen};
+use crate::output::{gib, say, wrapped_for_screen};
 use crate::request::{Order, Request};
 use crate::session::{Finished, Session};
 use crate::{
@@ -168,13 +168,12 @@ impl Search<'_> {
 
     fn sentence(&self, base: &Case, least: i64, most: i64, available: Option<u64>) -> anyhow::Result<String> {
         let axis = &self.axis.0;
-        let gib = |bytes: u64| format!("{:.2} GiB", bytes as f64 / f64::from(1 << 30));
         let needs = match (self.needed(base, most)?, available) {
             (Some(needed), Some(available)) if needed <= available => {
                 format!("{most} did not fit, although it was predicted to need {} of {}", gib(needed), gib(available))
             }
             (Some(needed), Some(available)) => {
-                format!("{most} needs {}, and {} are available", gib(needed), gib(available))
+                format!("{most} needs {}, and {} is available", gib(needed), gib(available))
             }
             (Some(needed), None) => format!("{most} needs {}", gib(needed)),
             (None, _) => format!("{most} exceeds the limit of the model"),
@@ -188,13 +187,11 @@ impl Search<'_> {
 
     fn nothing_fits(&self, base: &Case, available: Option<u64>) -> anyhow::Result<String> {
         let needed = self.needed(base, 1)?;
-        let gib = |bytes: Option<u64>| {
-            bytes.map_or_else(|| "more".to_owned(), |bytes| format!("{:.2} GiB", bytes as f64 / f64::from(1 << 30)))
-        };
         let axis = &self.axis.0;
         Ok(match needed {
-            Some(_) => {
-                format!("Not even `{axis}` 1 fits: it needs {}, and {} are available.", gib(needed), gib(available))
+            Some(needed) => {
+                let available = available.map_or_else(|| "less".to_owned(), gib);
+                format!("Not even `{axis}` 1 fits: it needs {}, and {available} is available.", gib(needed))
             }
             None => format!("Not even `{axis}` 1 fits: it exceeds the limit of the model."),
         })

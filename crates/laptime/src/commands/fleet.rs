@@ -19,7 +19,6 @@ pub struct TracesArgs {
 }
 
 impl TracesArgs {
-    /// The trace, if there is only one.
     pub fn single(&self) -> Option<&Path> {
         match self.traces.as_slice() {
             [one] => Some(one),
@@ -28,7 +27,6 @@ impl TracesArgs {
     }
 }
 
-/// The figures of a trace, or of one device of a trace with several.
 pub struct Row {
     pub device: Option<String>,
     pub values: Vec<Option<f64>>,

@@ -4,7 +4,7 @@ use std::{ffi::OsStr, io::Write};
 
 use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
 use laptime_bench::{Alias, AliasTarget, Better, ValueKind, Workload};
-use laptime_report::{Cell, Column, Table};
+use laptime_report::{Cell, Column, Table, table};
 
 use super::list_models;
 use crate::{app::App, cli::Status, output::OutputArgs};
@@ -59,14 +59,16 @@ pub fn run(app: &App, args: &Args, out: &mut dyn Write) -> anyhow::Result<Status
 }
 
 fn all(app: &App) -> Table {
-    let about = Column::new("about", "what it does").machine_only();
-    let mut table = Table::new("workloads", [Column::new("workload", "workload"), Column::new("axes", "axes"), about]);
-    for workload in &app.registry.workloads {
+    let workloads = app.registry.workloads.iter().map(|workload| -> &dyn Workload { &**workload });
+    let mut table = table!("workloads", workloads, workload: &dyn Workload => {
         let axes: Vec<&str> = workload.axes().iter().map(|axis| axis.name).collect();
-        table.push([Cell::text(workload.name()), Cell::text(axes.join(", ")), Cell::text(workload.about())]);
-    }
+    } [
+        ("workload") => Cell::text(workload.name()),
+        ("axes") => Cell::text(axes.join(", ")),
+        ("about").machine_only() => Cell::text(workload.about()),
+    ]);
     for workload in &app.registry.workloads {
-        table.note(format!("`{}` {}.", workload.name(), workload.about()));
+        table.note(format!("`{}`: {}.", workload.name(), workload.about()));
     }
     table.note(devices());
     table.note("`laptime list WORKLOAD` shows axes and metrics, `laptime bench WORKLOAD` measures.");
@@ -117,7 +119,7 @@ fn one(workload: &dyn Workload) -> Table {
         Column::new("about", "meaning").machine_only(),
     ];
     let mut table = Table::new("axes", columns);
-    table.note(format!("`{}` {}.", workload.name(), workload.about()));
+    table.note(format!("`{}`: {}.", workload.name(), workload.about()));
     for axis in workload.axes() {
         let others = others(workload, axis.name);
         table.note(format!("`{}`: {}{}{others}.", axis.name, axis.about, long_list(axis.kind)));

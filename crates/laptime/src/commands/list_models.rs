@@ -33,9 +33,9 @@ pub fn table() -> Table {
         ("kv_token_bytes", "KV") => Cell::Bytes(config.kv_bytes_per_token(config.dtype)),
         ("attention", "attention").machine_only() => Cell::text(config.attention_type.word()),
     ]);
-    table.note("Heads: query heads / key-value heads. Weights and KV cache (per token) are in this `dtype`.");
+    table.note("Heads: query heads / key-value heads. `weights` and `KV` (per token) are in the dtype of the model.");
     table.note(
-        "`laptime bench model --preset NAME` measures one. Case does not matter; `qwen3_0.6b` and `Qwen/Qwen3-0.6B` work too.",
+        "`laptime bench model --preset NAME` measures one. Names ignore case; `qwen3_0.6b` and `Qwen/Qwen3-0.6B` work too.",
     );
     table
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use laptime_trace::format::write_whole;
 
-use crate::{app::App, cli, cli::Status, failure::Hinted, output::say};
+use crate::{app::App, cli, cli::Status, output::say, run_folder};
 
 /// Write manual pages for the program, its commands and workloads
 #[derive(Debug, clap::Args)]
@@ -35,8 +35,7 @@ fn page(command: &clap::Command) -> std::io::Result<Vec<u8>> {
 }
 
 fn write_all(command: &clap::Command, folder: &Path) -> anyhow::Result<()> {
-    let made = std::fs::create_dir_all(folder);
-    made.map_err(|error| Hinted::wrap(error, format!("cannot create `{}`; name another folder", folder.display())))?;
+    run_folder::create(folder)?;
     let pages = write_below(command, "laptime", folder)?;
     say(&format!("{pages} pages in {}", folder.display()));
     Ok(())

@@ -62,12 +62,6 @@ fn recorded_by(path: &Path, file: &Path) -> anyhow::Result<(Option<Run>, Option<
     Ok((run_input::manifest(folder)?, recorded_command(folder).or_else(report)))
 }
 
-pub fn write_run(run: &ProfiledRun, trace: &Trace, target: &Path) -> anyhow::Result<()> {
-    let about = About { name: run.folder.clone(), run: run.run.as_ref(), results: &run.results, ..About::default() };
-    write(&laptime_page::of_trace(trace, &about)?, target)
-}
-
-/// Writes the page of runs. A single run with a trace is shown with its timeline.
 pub fn write_runs(answer: &Profiling, paths: &[PathBuf], target: &Path) -> anyhow::Result<()> {
     let trace = match paths {
         [only] if answer.runs.len() == 1 => Some(only.join(TRACE_FILE)).filter(|file| file.is_file()),
@@ -75,8 +69,10 @@ pub fn write_runs(answer: &Profiling, paths: &[PathBuf], target: &Path) -> anyho
     };
     match trace {
         Some(file) => {
-            let trace = read_trace(&file)?;
-            write_run(&answer.runs[0].read, &trace, target)
+            let (trace, run) = (read_trace(&file)?, &answer.runs[0].read);
+            let name = run.folder.clone();
+            let about = About { name, run: run.run.as_ref(), results: &run.results, ..About::default() };
+            write(&laptime_page::of_trace(&trace, &about)?, target)
         }
         None => {
             let names: Vec<&str> = answer.runs.iter().map(|named| named.read.folder.as_str()).collect();
@@ -110,7 +106,7 @@ pub fn write_comparison(folder: &Path, mut table: Table) {
 
 fn warn_if_missing(written: anyhow::Result<()>) {
     if let Err(error) = written {
-        warn(&format!("there is no page: {error:#}"));
+        warn(&format!("cannot write the page: {error:#}"));
     }
 }
 
@@ -151,7 +147,6 @@ fn recorded_command(folder: &Path) -> Option<String> {
     shlex::try_join(["laptime", "record", "--"].into_iter().chain(words)).ok()
 }
 
-/// Opens a page in the browser.
 pub fn open(page: &Path) {
     let program = if cfg!(target_os = "macos") { "open" } else { "xdg-open" };
     let started =

@@ -17,7 +17,7 @@ use laptime_trace::run::{ResultsWriter, Run};
 use laptime_trace::{Recorded, Trace};
 
 use crate::commands::{bench, convert, page};
-use crate::output::{read_trace, say, warn, write_file, write_to_screen};
+use crate::output::{gib, read_trace, say, warn, write_file, write_to_screen};
 use crate::request::{Order, Request};
 use crate::run_folder::{self, TRACE_FILE, Tentative};
 use crate::session::{Session, describe};
@@ -26,7 +26,6 @@ use crate::{app::App, cli::Status, failure::refuse, progress::Progress, stdout_g
 /// Maximum number of stages to show.
 const MOST_STAGES: usize = 40;
 
-/// Default number of warm-up iterations.
 const WARM_UP: usize = 3;
 
 /// Minimum number of pairs of a recorded and an unrecorded iteration.
@@ -35,7 +34,6 @@ const LEAST_PAIRS: usize = 20;
 /// Default precision of the overhead: within 0.25 % of an iteration.
 const WITHIN: f64 = 0.0025;
 
-/// Default maximum time.
 const SECONDS: f64 = 10.0;
 
 pub fn run(app: &App, request: &Request, out: &mut dyn Write) -> anyhow::Result<Status> {
@@ -109,7 +107,6 @@ fn split_baseline(extras: &dyn Extras, order: &mut Order<'_>) -> anyhow::Result<
     Ok(Some(baseline))
 }
 
-/// Iterations of a baseline.
 const BASELINE_ITERATIONS: usize = 3;
 
 fn measure_baseline(app: &App, extras: &dyn Extras, run: &Run, case: Case) -> anyhow::Result<CaseResult> {
@@ -291,14 +288,9 @@ fn not_measured(outcome: &Outcome) -> anyhow::Result<Status> {
             Ok(Status::BadNews)
         }
         Outcome::OutOfMemory { needed_bytes, available_bytes } => {
-            let bytes = |bytes: &Option<u64>| {
-                bytes.map_or_else(
-                    || "an unknown number of".to_owned(),
-                    |bytes| format!("{:.1} Gi", bytes as f64 / f64::from(1 << 30)),
-                )
-            };
-            let (needed, available) = (bytes(needed_bytes), bytes(available_bytes));
-            warn(&format!("out of memory: the case needs {needed}B, and {available}B are available"));
+            let text = |bytes: &Option<u64>| bytes.map_or_else(|| "an unknown amount".to_owned(), gib);
+            let (needed, available) = (text(needed_bytes), text(available_bytes));
+            warn(&format!("out of memory: the case needs {needed}, and {available} is available"));
             Ok(Status::Done)
         }
         Outcome::Skipped { reason } => {

@@ -15,8 +15,8 @@ use crate::{cli::Status, failure::refuse, output::OutputArgs, progress::Progress
 
 /// Compare the ranks of a job: which rank is late, which collective waits, and whether the network is slow
 ///
-/// Collectives are matched by communicator and sequence number. Ranks are read one after another, two at a time, so any
-/// number of them fits into memory.
+/// Collectives are matched by communicator and sequence number. At most two traces are in memory at a time, so there may be
+/// any number of ranks.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  laptime ranks traces/\n  laptime ranks rank-*.json.gz --by rank\n  laptime ranks traces/ --format json"
@@ -25,10 +25,10 @@ pub struct Args {
     /// Traces of the ranks, or folders with them
     #[arg(required = true, value_name = "TRACE")]
     traces: Vec<PathBuf>,
-    /// What a row of the table is
+    /// Rows of the table
     #[arg(long, value_parser = one_of(&ROWS), default_value = "collective")]
     by: RanksBy,
-    /// The limit of the links between the ranks, in GB/s per direction
+    /// Peak rate of the links between ranks, in GB/s per direction
     #[arg(long, value_name = "GB/S")]
     link: Option<f64>,
     /// Show all rows, and how well the clocks of the ranks are aligned
@@ -120,7 +120,6 @@ fn unreadable(failures: &[Failure]) -> Vec<Note> {
     named.chain(more).map(|text| Note::new("ranks-input", text)).collect()
 }
 
-/// How many traces are in memory at a time.
 const AT_A_TIME: usize = 2;
 
 /// A file that could not be read, and the reason.

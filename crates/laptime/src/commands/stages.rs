@@ -35,7 +35,6 @@ pub struct Args {
     output: OutputArgs,
 }
 
-/// The default number of stages in text output.
 const MOST: usize = 40;
 
 impl Args {

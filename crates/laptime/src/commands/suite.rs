@@ -11,7 +11,8 @@ use super::{bench, report};
 use crate::cli::{Status, read_bench};
 use crate::estimate::{Estimate, words};
 use crate::failure::{self, Hinted, refuse};
-use crate::{app::App, kept_peaks, output::say, run_folder, run_input, screen};
+use crate::output::{joined, say};
+use crate::{app::App, kept_peaks, run_folder, run_input, screen};
 
 /// Where Nano XYZ keeps its reports.
 const KIT_REPORTS: &str = "profiling/reports";
@@ -24,13 +25,13 @@ const KIT_REPORTS: &str = "profiling/reports";
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  laptime suite\n  laptime suite --full --out runs/full")]
 pub struct Args {
-    /// One or two minutes on two cores; the default
+    /// Short sequences and a small model; the default
     #[arg(long)]
     quick: bool,
     /// Longer sequences, a larger model, and training
     #[arg(long, conflicts_with = "quick")]
     full: bool,
-    /// Folder for the steps [default: `runs/suite-` and the time] [also: --output-dir]
+    /// Folder for the steps [default: runs/suite-TIME] [also: --output-dir]
     #[arg(long, value_name = "DIR", alias = "output-dir")]
     out: Option<PathBuf>,
     /// Folder that contains `runs/` and `profiling/`
@@ -81,7 +82,6 @@ pub fn run(app: &App, args: &Args, out: &mut dyn Write) -> anyhow::Result<Status
     end(&folder, successful, steps.len() + 1, out)
 }
 
-/// Estimates the time left.
 struct SuiteTime {
     /// Estimated seconds of each step, if known.
     steps: Option<Vec<f64>>,
@@ -185,14 +185,11 @@ fn steps(app: &App, args: &Args, folder: &Path) -> Vec<Step> {
     vec![step("attention", attention), step("model", model)]
 }
 
-/// Shows what would be run.
 fn show(app: &App, args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
     let folder = args.out.clone().unwrap_or_else(|| PathBuf::from("DIR"));
     let steps = steps(app, args, &folder);
     for step in &steps {
-        let quoted = |word: &String| if word.contains(' ') { format!("'{word}'") } else { word.clone() };
-        let words: Vec<String> = step.words.iter().map(quoted).collect();
-        writeln!(out, "laptime bench {}", words.join(" "))?;
+        writeln!(out, "laptime bench {}", joined(&step.words))?;
     }
     let folders: Vec<String> = steps.iter().map(|step| folder.join(step.name).display().to_string()).collect();
     writeln!(out, "laptime report {} --out {}", folders.join(" "), folder.join("report").display())?;
@@ -205,7 +202,6 @@ fn measure(app: &App, step: &Step, out: &mut dyn Write) -> anyhow::Result<bool> 
     Ok(bench::run(app, &request, out)? == Status::Done)
 }
 
-/// Writes a report on the steps with results.
 fn make_report(app: &App, steps: &[Step], folder: &Path, is_kit: bool) -> anyhow::Result<bool> {
     let folders = steps.iter().map(|step| folder.join(step.name));
     let folders: Vec<PathBuf> = folders.filter(|folder| folder.join(RESULTS_FILE).is_file()).collect();

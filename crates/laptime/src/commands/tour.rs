@@ -7,7 +7,12 @@ use std::process::{Command, Stdio};
 use anyhow::Context;
 
 use crate::run_folder::{self, PAGE_FILE};
-use crate::{cli::Status, commands::page, failure::refuse, output::wrapped_for_screen};
+use crate::{
+    cli::Status,
+    commands::page,
+    failure::refuse,
+    output::{joined, wrapped_for_screen},
+};
 
 /// Find a bottleneck, fix it and prove it, in five commands
 ///
@@ -15,7 +20,7 @@ use crate::{cli::Status, commands::page, failure::refuse, output::wrapped_for_sc
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  laptime tour\n  laptime tour --out my-tour\n  laptime tour --step 5")]
 pub struct Args {
-    /// Folder for the files [default: `runs/tour-` and the time]
+    /// Folder for the files [default: runs/tour-TIME]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Run one of the five steps only
@@ -32,10 +37,8 @@ const TORCH_FILE: &str = "torch.json.gz";
 const OFFLOAD: &str =
     "offload --preset tiny --num-gpu-layers 2 --link-gbps 0.05 --max-tokens 4 --iterations 6 --device cpu";
 
-/// The maximum width of the output.
 const WIDTH: u16 = 96;
 
-/// The command whose verdict is shown too.
 const AB: &str = "ab";
 
 /// Runs commands and shows part of the output of the last one.
@@ -118,8 +121,7 @@ fn show(number: u8, step: &Step, out: &mut dyn Write) -> anyhow::Result<()> {
     writeln!(out, "{}", wrapped_for_screen(&format!("{number}. {}", step.title)))?;
     let (mut printed, mut has_verdict) = (String::new(), false);
     for words in &step.commands {
-        let shown = shlex::try_join(words.iter().map(String::as_str)).unwrap_or_default();
-        writeln!(out, "{}", wrapped_for_screen(&format!("   $ {} {shown}", program())))?;
+        writeln!(out, "{}", wrapped_for_screen(&format!("   $ {} {}", program(), joined(words))))?;
         out.flush()?;
         printed = run_command(words)?;
         has_verdict = words[0] == AB;
@@ -143,8 +145,8 @@ fn run_command(words: &[String]) -> anyhow::Result<String> {
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
-    let said = String::from_utf8_lossy(&output.stderr);
-    let hint = said.lines().find(|line| !line.is_empty()).unwrap_or("run it by itself");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let hint = stderr.lines().find(|line| !line.is_empty()).unwrap_or("run the command directly");
     refuse(format!("`laptime {}` failed", words.join(" ")), hint)
 }
 
@@ -174,12 +176,17 @@ fn program() -> &'static str {
 
 fn print_next(folder: &Path, page: &Path, out: &mut dyn Write) -> anyhow::Result<()> {
     let program = program();
-    writeln!(out, "Open {} in a browser: the timeline of step 5, with its findings.", page.display())?;
-    writeln!(out, "The other steps have pages in {}.\n", folder.display())?;
+    let pages = format!("Open {} in a browser to see step 5 as a timeline, with its findings.", page.display());
+    writeln!(out, "{}", wrapped_for_screen(&pages))?;
+    writeln!(out, "The pages of the other steps are in {}.\n", folder.display())?;
     writeln!(out, "Now your own code:")?;
-    writeln!(out, "  {program} record -- python train.py        profile any CUDA program")?;
-    writeln!(out, "  {program} diagnose trace.json.gz           find the bottleneck of a torch.profiler trace")?;
-    writeln!(out, "  {program} ab --a 'python old.py' --b 'python new.py'   is it faster?")?;
+    for (command, about) in [
+        ("record -- python train.py", "profiles any CUDA program"),
+        ("diagnose trace.json.gz", "finds the bottleneck in a torch.profiler trace"),
+        ("ab --a 'python old.py' --b 'python new.py'", "shows whether a change made it faster"),
+    ] {
+        writeln!(out, "  {program} {command}\n      {about}")?;
+    }
     out.flush()?;
     Ok(())
 }

@@ -90,7 +90,6 @@ struct Server<'a> {
 }
 
 impl Server<'_> {
-    /// Answers requests until the flag is set.
     fn run(&self, listener: &TcpListener, is_ended: &AtomicBool) -> anyhow::Result<()> {
         let open = AtomicUsize::new(0);
         thread::scope(|scope| {

@@ -13,7 +13,6 @@ use crate::{app::App, cli::Status, failure::refuse, session::Session};
 /// Default iterations per process: enough for a steady state after a third of them.
 const ITERATIONS: usize = 60;
 
-/// Default number of fresh processes.
 const RUNS: u32 = 3;
 
 pub fn run(app: &App, request: &Request, out: &mut dyn Write) -> anyhow::Result<Status> {

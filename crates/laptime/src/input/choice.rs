@@ -12,7 +12,6 @@ pub fn one_of<T: Copy + Send + Sync>(choices: &'static [Choice<T>]) -> impl Type
     PossibleValuesParser::new(words).map(move |word| value(word).expect("no other word is accepted"))
 }
 
-/// The first of these flags that was given.
 pub fn first_given<const N: usize>(flags: [(&'static str, bool); N]) -> Option<&'static str> {
     flags.into_iter().find(|(_, is_given)| *is_given).map(|(flag, _)| flag)
 }

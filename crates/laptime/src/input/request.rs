@@ -19,7 +19,7 @@ use crate::{
 
 /// The flags of all commands that measure.
 #[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "How to measure")]
+#[command(next_help_heading = "Measurement")]
 pub struct RunArgs {
     /// Warm-up iterations: a number, or `auto` to detect the steady state [default: auto]
     #[arg(long, global = true, value_name = "COUNT", alias = "warmup-steps", value_parser = warm_up())]
@@ -100,10 +100,10 @@ pub struct BenchArgs {
     #[command(flatten)]
     slurm: SlurmArgs,
     /// Continue the run in this folder, with the same program and plan
-    #[arg(long, global = true, value_name = "DIR", help_heading = "Where it goes")]
+    #[arg(long, global = true, value_name = "DIR", help_heading = "Output")]
     resume: Option<PathBuf>,
     /// Find the largest value of this axis that fits into memory, and measure it: `batch` or `context`
-    #[arg(long, global = true, value_name = "AXIS", help_heading = "How to measure")]
+    #[arg(long, global = true, value_name = "AXIS", help_heading = "Measurement")]
     fit: Option<String>,
 }
 
@@ -111,7 +111,7 @@ pub struct BenchArgs {
 #[derive(Debug, Clone, Default, Args)]
 pub struct WarmupArgs {
     /// Compare these numbers of warm-up iterations, each in fresh processes [default with `--model-size`: 0,1,2,5,10]
-    #[arg(long, global = true, value_name = "COUNTS", value_delimiter = ',', num_args = 1.., help_heading = "How to measure")]
+    #[arg(long, global = true, value_name = "COUNTS", value_delimiter = ',', num_args = 1.., help_heading = "Measurement")]
     warmups: Vec<usize>,
 }
 
@@ -122,7 +122,7 @@ fn own<T: FromArgMatches + Default>(is_own: bool, matches: &ArgMatches) -> Resul
 
 /// Where a run is saved, and the format of its tables.
 #[derive(Debug, Clone, Default, Args)]
-#[command(next_help_heading = "Where it goes")]
+#[command(next_help_heading = "Output")]
 pub struct PlaceArgs {
     /// Folder for the run [default: runs/WORKLOAD-TIME]
     #[arg(long, global = true, value_name = "DIR")]
@@ -131,7 +131,6 @@ pub struct PlaceArgs {
     pub format: FormatArgs,
 }
 
-/// A request to measure something.
 #[derive(Debug, Clone)]
 pub struct Request {
     pub command: Command,
@@ -142,7 +141,6 @@ pub struct Request {
     pub place: PlaceArgs,
     pub resume: Option<PathBuf>,
     pub fit: Option<String>,
-    /// Flags that only some workloads have.
     pub flags: Flags,
     pub warmups: Vec<usize>,
     pub slurm: SlurmArgs,
@@ -220,7 +218,6 @@ impl Request {
         Self { workload, ..self.clone() }
     }
 
-    /// Whether a workload or a plan was given.
     pub fn has_axes(&self) -> bool {
         self.workload.is_some() || self.run.plan.is_some()
     }
@@ -265,7 +262,6 @@ impl Request {
 /// `--output FILE` writes a copy of the table.
 pub const OUTPUT: &str = "output";
 
-/// Flags that only some workloads have.
 fn read_flags(matches: &ArgMatches, app: &App, command: Command) -> Flags {
     let mut flags = Flags::default();
     let all = app.extras.iter().flat_map(|extras| extras.flags(command));
@@ -342,6 +338,5 @@ pub struct Order<'a> {
     pub settings: Settings,
     /// The requested timings; empty for the default of the device.
     pub timings: Vec<Timing>,
-    /// The device as given.
     pub device: String,
 }

@@ -90,6 +90,12 @@ pub fn results(file: &Path, named: &Path) -> anyhow::Result<Vec<CaseResult>> {
     Ok(read.results)
 }
 
+/// The results in a folder; none if it has no results file.
+pub fn results_in(folder: &Path) -> anyhow::Result<Vec<CaseResult>> {
+    let path = folder.join(RESULTS_FILE);
+    if path.is_file() { results(&path, &path) } else { Ok(Vec::new()) }
+}
+
 /// The `run.json` in a folder, if there is one.
 pub fn manifest(folder: &Path) -> anyhow::Result<Option<Run>> {
     Ok(folder.join(RUN_FILE).is_file().then(|| Run::read(folder)).transpose()?)

@@ -19,7 +19,6 @@ pub fn is_closed_pipe(error: &anyhow::Error) -> bool {
     error.chain().any(is_pipe)
 }
 
-/// Prints an error with its hint.
 pub fn print(error: &anyhow::Error, out: &mut dyn Write) {
     // Fails if standard error is closed: nobody is left to tell.
     let _ = try_print(error, out);
@@ -44,7 +43,6 @@ fn try_print(error: &anyhow::Error, out: &mut dyn Write) -> io::Result<()> {
     out.flush()
 }
 
-/// What to do about an error, if known.
 pub fn hint(error: &anyhow::Error) -> Option<String> {
     /// The hint of the first listed type that the cause has.
     macro_rules! first_known {

@@ -58,7 +58,6 @@ impl Request {
         found.next().filter(|_| found.next().is_none()).map(|(_, value)| value.as_str())
     }
 
-    /// Whether a header is given at all.
     pub fn has(&self, name: &str) -> bool {
         self.headers.iter().any(|(known, _)| known == name)
     }

@@ -183,7 +183,6 @@ fn screen_width() -> usize {
     of_terminal.or_else(of_environment).unwrap_or(WIDTH_OF_A_FILE)
 }
 
-/// The width of prose outside of terminals.
 const PROSE_WIDTH: usize = 100;
 
 /// Prose wrapped to the terminal, or to 100 columns outside of terminals.
@@ -204,6 +203,12 @@ pub fn wrapped_for_screen(text: &str) -> String {
 
 fn wrapped_to(terminal: Option<(terminal_size::Width, terminal_size::Height)>, text: &str) -> String {
     terminal.map_or_else(|| text.to_owned(), |(width, _)| lines_within(text, usize::from(width.0)))
+}
+
+/// A command line for display, with quotes around words that contain spaces.
+pub fn joined(words: &[String]) -> String {
+    let quoted = |word: &String| if word.contains(' ') { format!("'{word}'") } else { word.clone() };
+    words.iter().map(quoted).collect::<Vec<_>>().join(" ")
 }
 
 /// Wraps long lines; continuation lines keep the indentation.
@@ -238,7 +243,6 @@ fn read_trace_but(path: &Path, is_reported: impl Fn(&str) -> bool) -> anyhow::Re
     Ok(Arc::new(trace))
 }
 
-/// Prints a line on standard error.
 pub fn say(line: &str) {
     if library::take_message(line) {
         return;
@@ -247,7 +251,6 @@ pub fn say(line: &str) {
     let _ = writeln!(screen::stderr(), "{}", wrapped_for_error(line));
 }
 
-/// Prints a line above the progress bar.
 pub fn say_above(text: &str) {
     let _ = screen::stderr().clear_line();
     say(text.trim_end());
@@ -284,9 +287,12 @@ impl Screen for Terminal {
     }
 }
 
-/// Prints a warning on standard error.
 pub fn warn(warning: &str) {
     say(&format!("warning: {warning}"));
+}
+
+pub fn gib(bytes: u64) -> String {
+    format!("{:.2} GiB", bytes as f64 / f64::from(1 << 30))
 }
 
 /// `4 events were dropped while recording`.

@@ -70,7 +70,6 @@ impl Progress {
         self.bar.set_message(format!("{} of {of} · {}", at + 1, visible(what)));
     }
 
-    /// Prints a line above the bar.
     pub fn say(&self, line: &str) {
         if self.bar.is_hidden() {
             crate::output::say(line);

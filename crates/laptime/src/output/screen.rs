@@ -8,7 +8,6 @@ use std::io::{self, IsTerminal, Write};
 
 use laptime_report::visible_lines;
 
-/// The kind of output that is being written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Content {
     Prose,
@@ -28,13 +27,11 @@ thread_local! {
     static CONTENT: Cell<Content> = const { Cell::new(Content::Prose) };
 }
 
-/// Standard output.
 pub fn stdout() -> Screen<io::Stdout> {
     // Not locked: threads of a workload may print too and would deadlock.
     Screen { to: io::stdout(), is_terminal: io::stdout().is_terminal() }
 }
 
-/// Standard error.
 pub fn stderr() -> Screen<io::Stderr> {
     Screen { to: io::stderr(), is_terminal: io::stderr().is_terminal() }
 }

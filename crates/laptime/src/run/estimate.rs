@@ -23,7 +23,6 @@ pub const LITTLE_FLOPS: u64 = 20_000_000_000;
 /// Estimates shorter than this are not printed.
 const SHORT_SECONDS: f64 = 3.0;
 
-/// The estimated time of cases.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Estimate {
     /// Seconds per process of each case with known work.
@@ -120,7 +119,6 @@ pub fn cpu_rate(app: &App, device: &dyn Device) -> Option<f64> {
     Some(measured.work?.flops as f64 / fastest as f64 * 1e9)
 }
 
-/// A duration, rounded.
 pub fn words(seconds: f64) -> String {
     match seconds {
         ..90.0 => format!("{:.0} s", seconds.max(1.0)),

@@ -5,13 +5,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use laptime_bench::{Case, CaseResult, Device, GivenSettings, Job, Plan, Swept, sweep};
-use laptime_trace::run::{AxisValues, RESULTS_FILE, RUN_FILE, Results, Run, SCHEMA, read_results};
+use laptime_trace::run::{AxisValues, RUN_FILE, Run, SCHEMA};
 
 use crate::estimate::{Estimate, LITTLE_FLOPS};
 use crate::output::{say, warn};
 use crate::request::{Order, Request};
 use crate::{
-    app::App, failure::refuse, keeper::Keeper, kept_peaks, progress::Progress, run_folder, stdout_guard::StdoutGuard,
+    app::App, failure::refuse, keeper::Keeper, kept_peaks, progress::Progress, run_folder, run_input,
+    stdout_guard::StdoutGuard,
 };
 
 pub struct Session {
@@ -25,7 +26,6 @@ pub struct Session {
     device: Option<Arc<dyn Device>>,
 }
 
-/// A run after its sweep.
 pub struct Finished {
     pub folder: PathBuf,
     pub run: Run,
@@ -65,12 +65,7 @@ impl Session {
             refuse_other_plan(&run, &order, request, folder)?;
         }
         refuse_other_place(&run, &describe(app, &order, &*device)?)?;
-        let path = folder.join(RESULTS_FILE);
-        let read = if path.exists() { read_results(&path)? } else { Results::default() };
-        if read.was_cut {
-            warn("the last result is incomplete; its case is measured again");
-        }
-        let before = read.results.into_iter().filter(CaseResult::is_finished).collect();
+        let before = run_input::results_in(folder)?.into_iter().filter(CaseResult::is_finished).collect();
         let (folder, cases) = (folder.to_owned(), order.plan.cases());
         Ok(Self { folder, run, cases, before, runs: None, device: Some(device) })
     }

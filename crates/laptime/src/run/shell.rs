@@ -8,7 +8,6 @@ use anyhow::Context;
 use laptime_bench::Interrupt;
 use laptime_bench::process::{FOREVER, LastLines, ask_group_to_end, in_own_group, kill_group};
 
-/// How a command ended.
 #[derive(Debug)]
 pub enum Ended {
     /// With status 0, after this many nanoseconds.

@@ -17,7 +17,7 @@ fn rows(out: &str) -> Vec<Value> {
 }
 
 #[test]
-fn the_command_lines_of_the_kit_and_ours_settle_to_their_cases() {
+fn the_command_lines_of_the_original_and_ours_give_their_cases() {
     let place = Place::new();
     place.write("mask.txt", "10\n11\n");
     let axes = [
@@ -57,7 +57,7 @@ fn the_command_lines_of_the_kit_and_ours_settle_to_their_cases() {
 }
 
 #[test]
-fn attention_is_measured_with_the_names_of_the_contract() {
+fn attention_is_measured_with_the_documented_names() {
     let place = Place::new();
     let line =
         format!("{SMALL} --attention naive,dense,sparse --window 20 --global 2 --random 3 --format jsonl --out run");
@@ -103,7 +103,7 @@ fn a_run_of_attention_is_resumed_and_refuses_another_plan() {
 }
 
 #[test]
-fn a_run_leaves_the_profile_of_the_kit_where_it_is_wanted() {
+fn a_run_writes_the_profile_of_the_original_where_requested() {
     let place = Place::new();
     let line = format!(
         "{SMALL} --attention_types dense sparse --compat --kit-files --output own/profile.json --output_dir kept --out run"
@@ -143,7 +143,7 @@ fn a_run_leaves_the_profile_of_the_kit_where_it_is_wanted() {
 }
 
 #[test]
-fn what_does_not_fit_or_makes_no_sense_is_a_row_and_an_error_in_the_profile() {
+fn invalid_cases_are_rows_in_bench_and_errors_in_profile() {
     let place = Place::new();
     let line = "bench attention --attention naive,dense --seq-lens 64 --heads 2,4000000 --kv-heads 2 --iterations 2 --threads 1 --device cpu --out run";
     let printed = place.laptime(words(line));
@@ -156,7 +156,7 @@ fn what_does_not_fit_or_makes_no_sense_is_a_row_and_an_error_in_the_profile() {
 }
 
 #[test]
-fn what_attention_cannot_do_is_told_with_a_hint() {
+fn unsupported_attention_is_an_error_with_a_hint() {
     let place = Place::new();
     place.write("mask.txt", "10\n1\n");
     for (line, error, hint) in [
@@ -180,7 +180,7 @@ fn what_attention_cannot_do_is_told_with_a_hint() {
 }
 
 #[test]
-fn a_profile_shows_the_pattern_and_the_computing_apart() {
+fn a_profile_separates_building_the_pattern_from_computing() {
     let place = Place::new();
     let line = "profile attention --attention sparse --seq-len 128 --heads 2 --threads 1 --iterations 2 --warmup 1 --device cpu --out run";
     let printed = place.laptime(words(line));
@@ -193,7 +193,7 @@ fn a_profile_shows_the_pattern_and_the_computing_apart() {
 }
 
 #[test]
-fn two_patterns_are_compared_in_turns() {
+fn two_patterns_are_compared_interleaved() {
     let place = Place::new();
     let one = "attention --attention sparse --seq-len 128 --heads 2 --threads 1 --iterations 2 --device cpu";
     let line = ["ab", "--a", one, "--b", &format!("{one} --window 16"), "--runs", "2", "--out", "run"];

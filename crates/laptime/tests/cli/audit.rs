@@ -169,7 +169,7 @@ fn rules_add_calls_allow_sites_and_skip_files() {
 }
 
 #[test]
-fn a_run_says_which_sites_cost_and_what_else_waited() {
+fn a_run_shows_the_cost_of_sites_and_syncs_outside_of_them() {
     let place = with_source();
     std::fs::create_dir(place.path("run")).unwrap();
     laptime_trace::write(&run(), place.path("run/trace.json")).unwrap();
@@ -188,7 +188,7 @@ fn a_run_says_which_sites_cost_and_what_else_waited() {
 }
 
 #[test]
-fn a_run_without_lines_of_source_is_told() {
+fn a_run_without_source_lines_gives_a_warning() {
     let place = with_source();
     let mut builder = TraceBuilder::default();
     let main = builder.thread(1, 1, "main");
@@ -200,7 +200,7 @@ fn a_run_without_lines_of_source_is_told() {
 }
 
 #[test]
-fn what_cannot_be_audited_is_told_with_a_hint() {
+fn invalid_audit_input_is_an_error_with_a_hint() {
     let place = with_source();
     std::fs::create_dir(place.path("empty")).unwrap();
     place.write("bad.toml", "[[allow]]\npath = \"x\"\ncall = 3\n");
@@ -247,7 +247,7 @@ fn links_are_not_followed_so_that_a_circle_ends() {
 }
 
 #[test]
-fn a_module_of_tests_in_a_file_of_its_own_is_told_apart() {
+fn a_test_module_in_its_own_file_is_recognised() {
     let place = with_source();
     place.write("src/lib.rs", "#[cfg(test)]\nmod cases;\n");
     place.write("src/cases.rs", "fn f() { x.to_vec1(); }\n");
@@ -256,7 +256,7 @@ fn a_module_of_tests_in_a_file_of_its_own_is_told_apart() {
 }
 
 #[test]
-fn waits_that_the_program_records_itself_are_found_in_its_own_source() {
+fn syncs_of_our_own_recordings_are_found_in_the_source() {
     let place = Place::new();
     let words =
         "profile chain --device cpu --small 4 --large 4 --threads 1 --iterations 2 --warmup 1 --out run --quiet";

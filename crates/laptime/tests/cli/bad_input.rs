@@ -5,7 +5,7 @@ use std::io::Write;
 use crate::common::{Place, small_trace};
 
 #[test]
-fn what_is_no_trace_is_told_with_a_hint() {
+fn a_file_that_is_not_a_trace_is_an_error_with_a_hint() {
     let place = Place::new();
     place.write("empty.json", "");
     place.write("space.json", " \n\t ");
@@ -43,7 +43,7 @@ fn what_is_no_trace_is_told_with_a_hint() {
 }
 
 #[test]
-fn a_place_that_cannot_be_written_to_is_told_with_a_hint() {
+fn an_unwritable_path_is_an_error_with_a_hint() {
     let place = Place::new();
     laptime_trace::write(&small_trace(), place.path("a.json")).unwrap();
     std::os::unix::fs::symlink("/dev/full", place.path("full.json")).unwrap();
@@ -76,7 +76,7 @@ fn a_tour_that_cannot_write_says_so() {
 }
 
 #[test]
-fn flags_that_make_no_sense_are_told_with_the_near_miss() {
+fn misspelt_flags_are_errors_with_a_suggestion() {
     let place = Place::new();
     for (arguments, expected) in [
         (&["stagse", "a.json"][..], "'stages'"),
@@ -137,7 +137,7 @@ fn a_tour_does_not_write_over_an_earlier_one() {
 }
 
 #[test]
-fn a_side_without_time_is_told_whatever_the_format() {
+fn a_side_without_time_is_an_error_in_every_format() {
     let place = Place::new();
     place.write("host.json", r#"[{"ph":"X","pid":1,"tid":1,"name":"a","ts":0,"dur":5}]"#);
     for out in ["out.svg", "out.folded"] {
@@ -149,7 +149,7 @@ fn a_side_without_time_is_told_whatever_the_format() {
 }
 
 #[test]
-fn a_folder_in_the_way_is_told() {
+fn a_folder_at_the_path_of_the_output_is_an_error() {
     let place = Place::new();
     place.write("a.json", r#"[{"ph":"X","pid":1,"tid":1,"ts":1,"dur":1,"name":"a"}]"#);
     std::fs::create_dir(place.path("out.json")).unwrap();

@@ -38,7 +38,7 @@ fn every_case_is_a_row_and_a_line_in_the_results() {
 }
 
 #[test]
-fn a_row_for_machines_is_flat_and_has_the_names_of_the_contract() {
+fn a_machine_row_is_flat_and_has_the_documented_names() {
     let place = Place::new();
     let line = place.laptime(words(&format!("bench matmul {SMALL} --format jsonl"))).out;
     let row: serde_json::Map<String, serde_json::Value> = serde_json::from_str(&line).unwrap();
@@ -55,7 +55,7 @@ fn a_row_for_machines_is_flat_and_has_the_names_of_the_contract() {
 }
 
 #[test]
-fn a_dry_run_shows_the_settled_cases_and_measures_nothing() {
+fn a_dry_run_shows_the_resolved_cases_and_measures_nothing() {
     let place = Place::new();
     let printed =
         place.laptime(words("bench copy --op read,copy --size 1 2 --threads 1-3+2 --runs 3 --dry-run")).done();
@@ -64,7 +64,7 @@ fn a_dry_run_shows_the_settled_cases_and_measures_nothing() {
 }
 
 #[test]
-fn a_plan_holds_what_flags_say_and_flags_go_before_it() {
+fn a_plan_contains_flags_and_flags_override_it() {
     let place = Place::new();
     place.write("plan.toml", "workload = 'matmul'\ntakes = 3\nwarmup = 0\n[axes]\nsize = '4-8*2'\nthreads = 1\n");
     let printed = place.laptime(words("bench --plan plan.toml --dry-run --format csv")).done();
@@ -78,7 +78,7 @@ fn a_plan_holds_what_flags_say_and_flags_go_before_it() {
 }
 
 #[test]
-fn what_cannot_be_measured_is_told_before_anything_runs() {
+fn invalid_cases_are_refused_before_anything_runs() {
     let place = Place::new();
     place.write("typo.toml", "workload = 'matmul'\nwarmpu = 3\n");
     place.write("axis.toml", "workload = 'matmul'\n[axes]\nsise = 3\n");
@@ -131,7 +131,7 @@ fn what_cannot_be_measured_is_told_before_anything_runs() {
 }
 
 #[test]
-fn flags_that_no_quantity_follows_are_refused_with_an_example() {
+fn invalid_quantities_are_errors_with_an_example() {
     let place = Place::new();
     for (line, expected) in [
         ("bench matmul --timing fast", "`fast` is not a timing; use `host`, `events`, `sync` or `kernels`"),
@@ -169,7 +169,7 @@ fn a_case_that_cannot_fit_is_a_row_with_needed_and_available_bytes() {
 }
 
 #[test]
-fn a_run_that_is_whole_has_nothing_to_resume() {
+fn a_complete_run_has_nothing_to_resume() {
     let place = Place::new();
     place.laptime(words(&format!("bench matmul {SMALL} --out run")));
     let before = place.read("run/results.jsonl");
@@ -179,7 +179,7 @@ fn a_run_that_is_whole_has_nothing_to_resume() {
 }
 
 #[test]
-fn underscores_are_as_good_as_dashes() {
+fn underscores_work_like_dashes() {
     let place = Place::new();
     let printed = place.laptime(words("bench matmul --size 8 --max_time 10ms --dry_run"));
     assert_eq!(printed.status, Some(0), "{}", printed.err);

@@ -31,7 +31,7 @@ fn shape(value: &Value) -> Value {
 }
 
 #[test]
-fn a_profile_writes_the_files_of_the_kit_and_tells_its_summary() {
+fn a_profile_writes_the_files_of_the_original_and_prints_its_summary() {
     let place = Place::new();
     let printed = place.laptime(words(&format!("profile c2c {TINY} --iterations 2 --out run --compat --compat-files")));
     assert_eq!(printed.status, Some(0), "{}", printed.err);
@@ -59,7 +59,7 @@ fn a_profile_writes_the_files_of_the_kit_and_tells_its_summary() {
 }
 
 #[test]
-fn records_are_appended_where_the_kit_keeps_them() {
+fn records_are_appended_to_the_file_of_the_original() {
     let place = Place::new();
     for out in ["one", "two"] {
         let line = format!("profile c2c {TINY} --iterations 1 --fuse by-layer --kit-files --out {out}");
@@ -98,7 +98,7 @@ fn fixture(name: &str) -> String {
 }
 
 #[test]
-fn caches_are_held_against_a_text_and_the_answer_is_a_sentence() {
+fn caches_are_compared_with_text_in_a_sentence() {
     let place = Place::new();
     let line = "bench c2c --preset tiny --prompt-tokens 16 --against text --text-tokens 1,32 --threads 1 --device cpu \
                 --iterations 8 --warmup 1";
@@ -122,7 +122,7 @@ fn caches_are_held_against_a_text_and_the_answer_is_a_sentence() {
 }
 
 #[test]
-fn two_streams_on_a_cpu_are_said_not_to_apply() {
+fn two_streams_on_a_cpu_give_a_note() {
     let place = Place::new();
     let printed = place.laptime(words(&format!("profile c2c {TINY} --iterations 1 --overlap")));
     assert_eq!(printed.status, Some(0), "{}", printed.err);
@@ -130,7 +130,7 @@ fn two_streams_on_a_cpu_are_said_not_to_apply() {
 }
 
 #[test]
-fn a_response_that_is_fused_is_told_apart() {
+fn a_fused_response_is_labelled() {
     let place = Place::new();
     let printed = place.laptime(words(&format!("profile c2c {TINY} --iterations 1 --include-response --compat")));
     assert_eq!(printed.status, Some(0), "{}", printed.err);

@@ -1,4 +1,4 @@
-//! Runs the program in a fresh folder, and compares what it says with what it should.
+//! Runs the program in a fresh folder, and compares its output.
 
 use std::{
     ffi::OsStr,
@@ -13,7 +13,7 @@ pub struct Place {
     folder: tempfile::TempDir,
 }
 
-/// What a run of the program said.
+/// The output of a run of the program.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Printed {
     pub out: String,
@@ -66,13 +66,13 @@ impl From<Output> for Printed {
 }
 
 impl Printed {
-    /// The program did what it was asked to and had no doubts.
+    /// The program succeeded without a message on standard error.
     pub fn done(self) -> String {
         assert_eq!((self.err.as_str(), self.status), ("", Some(0)), "{}", self.out);
         self.out
     }
 
-    /// The program could not do it: exit status 2, nothing on standard output, one error with a hint.
+    /// The program failed: exit status 2, nothing on standard output, one error with a hint.
     pub fn failed(self) -> String {
         assert_eq!((self.out.as_str(), self.status), ("", Some(2)), "{}", self.err);
         // Warnings, such as that of a debug build, come first.
@@ -85,7 +85,7 @@ impl Printed {
     }
 }
 
-/// A trace with everything that the tables tell: laps, a wait, a device, threads, an open span, loss.
+/// A trace with everything that tables show: laps, a sync, a device, threads, an open span, dropped events.
 pub fn small_trace() -> Trace {
     let mut builder = TraceBuilder::default();
     let main = builder.thread(1, 10, "main");
@@ -122,5 +122,5 @@ pub fn assert_golden(name: &str, printed: &str) {
         std::fs::write(&path, printed).unwrap();
     }
     let expected = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    assert!(expected == printed, "{name} differs.\nexpected:\n{expected}\nsaid:\n{printed}");
+    assert!(expected == printed, "{name} differs.\nexpected:\n{expected}\nprinted:\n{printed}");
 }

@@ -56,7 +56,7 @@ fn write(place: &Place, name: &str, second_ms: f64, change: impl FnOnce(&mut Run
 }
 
 #[test]
-fn a_regression_is_told_by_case_and_by_the_exit_status() {
+fn a_regression_is_reported_per_case_and_by_the_exit_status() {
     let place = Place::new();
     write(&place, "a", 10.0, |_| ());
     write(&place, "b", 11.0, |_| ());
@@ -94,7 +94,7 @@ fn other_machines_and_settings_are_refused_unless_asked_for_anyway() {
 }
 
 #[test]
-fn a_metric_that_no_run_has_is_told() {
+fn an_unknown_metric_is_an_error() {
     let place = Place::new();
     write(&place, "a", 10.0, |_| ());
     let message = place.laptime(["compare", "a", "a", "--metric", "tok_s"]).failed();
@@ -113,7 +113,7 @@ fn a_threshold_of_five_without_its_sign_is_refused() {
 }
 
 #[test]
-fn what_is_no_run_is_told_with_a_hint() {
+fn a_folder_that_is_not_a_run_is_an_error_with_a_hint() {
     let place = Place::new();
     write(&place, "a", 10.0, |_| ());
     place.write("text.jsonl", "hello\n");

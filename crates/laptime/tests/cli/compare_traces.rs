@@ -57,7 +57,7 @@ fn the_steps_of_the_difference_add_up_to_it() {
 }
 
 #[test]
-fn a_trace_that_takes_longer_than_allowed_is_bad_news_only_if_a_threshold_was_given() {
+fn a_slower_trace_fails_the_command_only_with_a_threshold() {
     let place = Place::new();
     write(&place, "a.json", 500, false);
     write(&place, "b.json", 600, false);
@@ -68,7 +68,7 @@ fn a_trace_that_takes_longer_than_allowed_is_bad_news_only_if_a_threshold_was_gi
 }
 
 #[test]
-fn a_trace_beside_a_run_and_flags_of_the_other_kind_are_refused() {
+fn a_trace_with_a_run_and_flags_of_the_other_kind_are_refused() {
     let place = Place::new();
     write(&place, "a.json", 500, false);
     let refused = |words: &[&str]| {
@@ -86,7 +86,7 @@ fn a_trace_beside_a_run_and_flags_of_the_other_kind_are_refused() {
 }
 
 #[test]
-fn a_trace_with_more_laps_of_the_same_is_the_same() {
+fn a_trace_with_more_of_the_same_laps_is_equal() {
     let place = Place::new();
     write_steps(&place, "few.json", 500, true, 2);
     write_steps(&place, "many.json", 500, true, 40);
@@ -97,7 +97,7 @@ fn a_trace_with_more_laps_of_the_same_is_the_same() {
 }
 
 #[test]
-fn a_trace_that_shows_no_device_is_not_set_against_one_that_does() {
+fn a_trace_without_devices_is_not_compared_with_one_that_has_some() {
     let place = Place::new();
     write(&place, "with.json", 500, false);
     let host = r#"[{"ph":"X","cat":"cpu_op","name":"aten::mm","pid":1,"tid":1,"ts":0,"dur":5}]"#;
@@ -108,7 +108,7 @@ fn a_trace_that_shows_no_device_is_not_set_against_one_that_does() {
 }
 
 #[test]
-fn bad_news_is_told_by_the_exit_status_though_nobody_reads_the_answer() {
+fn the_exit_status_is_1_even_if_nobody_reads_the_output() {
     let place = Place::new();
     write(&place, "a.json", 500, false);
     write(&place, "b.json", 600, false);

@@ -3,7 +3,7 @@
 use crate::common::{Place, assert_golden, small_trace};
 
 #[test]
-fn a_trace_goes_round_through_the_lossless_formats() {
+fn a_trace_survives_the_lossless_formats() {
     let place = Place::new();
     laptime_trace::write(&small_trace(), place.path("a.pftrace")).unwrap();
     let dropped = "warning: 4 events were dropped while recording\n";
@@ -50,7 +50,7 @@ fn a_speedscope_file_holds_the_spans() {
 }
 
 #[test]
-fn a_cut_off_trace_is_made_whole_by_converting_it() {
+fn converting_repairs_a_truncated_trace() {
     let place = Place::new();
     laptime_trace::write(&small_trace(), place.path("a.json")).unwrap();
     let whole = place.read("a.json");

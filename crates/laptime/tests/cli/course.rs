@@ -38,7 +38,7 @@ fn every_pass_of_training_is_measured_with_its_loss() {
 }
 
 #[test]
-fn backward_is_held_against_the_forward_of_the_same_case() {
+fn backward_is_compared_with_the_forward_of_the_same_case() {
     let place = Place::new();
     let line =
         format!("bench model --model-size tiny --pass-type forward,backward {SMALL} --compat --context-length 8,16");
@@ -64,7 +64,7 @@ fn separate_passes_have_a_table_of_their_own_with_their_ratio() {
 }
 
 #[test]
-fn the_file_that_the_course_names_gets_the_table_too_and_takes_stay_synchronised() {
+fn the_cs336_output_file_has_the_table_and_iterations_stay_synchronised() {
     let place = Place::new();
     let line = format!("bench model --model-sizes tiny {SMALL} --no-sync --output results/mine.csv --out run");
     let printed = place.laptime(words(&line));
@@ -79,7 +79,7 @@ fn the_file_that_the_course_names_gets_the_table_too_and_takes_stay_synchronised
 }
 
 #[test]
-fn a_run_leaves_the_files_of_the_course_and_the_kit() {
+fn a_run_writes_the_files_of_cs336_and_nano_xyz() {
     let place = Place::new();
     let line = format!("bench model --model-sizes tiny --pass-type forward,forward_backward,step {SMALL} --out run");
     let printed = place.laptime(words(&line));
@@ -105,7 +105,7 @@ fn a_run_leaves_the_files_of_the_course_and_the_kit() {
 }
 
 #[test]
-fn isolated_runs_leave_the_file_of_fresh_processes_where_the_kits_keep_theirs() {
+fn isolated_runs_write_the_file_of_the_original_for_fresh_processes() {
     let place = Place::new();
     let printed =
         place.laptime(words(&format!("bench model --model-sizes tiny {SMALL} --isolate --kit-files --out run")));
@@ -117,7 +117,7 @@ fn isolated_runs_leave_the_file_of_fresh_processes_where_the_kits_keep_theirs() 
 }
 
 #[test]
-fn a_step_that_does_not_fit_is_oom_and_one_that_makes_no_sense_a_runtime_error() {
+fn a_step_that_does_not_fit_is_oom_and_an_invalid_one_a_runtime_error() {
     let place = Place::new();
     let printed =
         place.laptime(words("bench model --model-size tiny --context-length 513 --iterations 1 --warmup 0 --out run"));
@@ -135,7 +135,7 @@ fn a_step_that_does_not_fit_is_oom_and_one_that_makes_no_sense_a_runtime_error()
 }
 
 #[test]
-fn passes_behind_a_cache_leave_no_file_of_the_course() {
+fn passes_with_a_cache_write_no_cs336_file() {
     let place = Place::new();
     let printed = place.laptime(words("bench model --test pp8 --threads 1 --iterations 2 --warmup 0 --out run"));
     assert_eq!(printed.status, Some(0), "{}", printed.err);
@@ -143,7 +143,7 @@ fn passes_behind_a_cache_leave_no_file_of_the_course() {
 }
 
 #[test]
-fn numbers_of_warm_up_takes_are_held_against_each_other() {
+fn numbers_of_warm_up_iterations_are_compared() {
     let place = Place::new();
     let line = "warmup model --model-size tiny --context-length 16 --batch-size 1 --threads 1 --warmups 0,5,1 --measure-steps 6 --runs 2";
     let printed = place.laptime(words(&format!("{line} --format jsonl --kit-files --out run")));
@@ -166,7 +166,7 @@ fn numbers_of_warm_up_takes_are_held_against_each_other() {
 }
 
 #[test]
-fn a_study_of_warm_ups_says_what_a_fresh_process_paid_for() {
+fn a_warm_up_study_breaks_down_the_cold_start() {
     let place = Place::new();
     let line = "warmup model --model-size tiny --context-length 32 --batch-size 1 --threads 2 --warmups 0 --measure-steps 8 --runs 1";
     let printed = place.laptime(words(&format!("{line} --output mine.csv --out run --verbose")));

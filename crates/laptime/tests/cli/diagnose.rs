@@ -62,7 +62,7 @@ fn a_diagnosis_looks_right_at_80_and_at_140_columns() {
 }
 
 #[test]
-fn a_run_says_how_fast_its_link_is_and_how_much_audio_a_token_is() {
+fn a_run_reports_its_link_rate_and_the_audio_per_token() {
     let place = folder(slow_link());
     let printed = place.laptime(["diagnose", "run", "--format", "json"]).done();
     assert!(
@@ -74,7 +74,7 @@ fn a_run_says_how_fast_its_link_is_and_how_much_audio_a_token_is() {
 }
 
 #[test]
-fn a_finding_is_bad_news_only_if_it_was_asked_for() {
+fn a_finding_fails_the_command_only_with_the_flag() {
     let place = with(slow_link());
     place.laptime(["diagnose", "trace.json"]).done();
     let strict = place.command().args(["diagnose", "trace.json", "--fail-on-finding"]).output().unwrap();
@@ -103,7 +103,7 @@ fn any_other_trace_is_diagnosed_too() {
 }
 
 #[test]
-fn a_folder_without_a_run_is_told_with_what_to_name() {
+fn a_folder_without_a_run_is_an_error_with_a_hint() {
     let place = Place::new();
     std::fs::create_dir(place.path("empty")).unwrap();
     let message = place.laptime(["diagnose", "empty"]).failed();
@@ -111,7 +111,7 @@ fn a_folder_without_a_run_is_told_with_what_to_name() {
 }
 
 #[test]
-fn a_trace_of_the_host_alone_is_told_where_to_look() {
+fn a_trace_of_the_host_only_gives_a_hint() {
     let place = Place::new();
     let mut builder = TraceBuilder::default();
     let main = builder.thread(1, 1, "main");

@@ -120,7 +120,7 @@ fn a_run_is_exported_with_its_results_and_samples() {
 }
 
 #[test]
-fn what_cannot_be_exported_is_refused_with_a_hint() {
+fn invalid_export_input_is_an_error_with_a_hint() {
     let place = Place::new();
     laptime_trace::write(&small_trace(), place.path("a.json")).unwrap();
     std::fs::create_dir(place.path("empty")).unwrap();

@@ -15,7 +15,7 @@ fn json(text: &str) -> Value {
 const VERDICTS: [&str; 4] = ["faster", "slower", "same", "unclear"];
 
 #[test]
-fn a_profile_states_its_overhead_and_names_what_it_wrote() {
+fn a_profile_prints_its_overhead_and_its_files() {
     let place = Place::new();
     let printed = place.laptime(words("profile matmul --size 16 --threads 1 --iterations 20 --out run"));
     assert_eq!(printed.status, Some(0), "{}", printed.err);
@@ -80,7 +80,7 @@ fn a_profile_of_a_chain_shows_its_stages_and_their_sync() {
 }
 
 #[test]
-fn timings_are_compared_in_one_table_and_refused_where_one_is_meant() {
+fn timings_are_compared_in_one_table_and_refused_where_only_one_is_possible() {
     let place = Place::new();
     let chain = "chain --device cpu --small 8 --large 16 --threads 1 --iterations 6";
     let printed = place.laptime(words(&format!("profile {chain} --timing host,host --format json")));
@@ -109,7 +109,7 @@ fn a_warm_up_study_has_a_row_for_each_fresh_process() {
 }
 
 #[test]
-fn two_commands_are_judged_in_turns() {
+fn two_commands_are_compared_interleaved() {
     let place = Place::new();
     let printed = place
         .command()
@@ -128,7 +128,7 @@ fn two_commands_are_judged_in_turns() {
 }
 
 #[test]
-fn what_a_command_leaves_in_the_background_is_not_waited_for() {
+fn background_processes_of_a_command_are_not_waited_for() {
     let place = Place::new();
     // The loop in the background holds standard error open until the test ends it.
     place.write("go_on", "");
@@ -177,7 +177,7 @@ fn a_variant_that_takes_too_long_is_stopped_with_an_error() {
 }
 
 #[test]
-fn a_variant_that_fails_is_told_with_what_it_said() {
+fn a_failing_variant_is_reported_with_its_stderr() {
     let place = Place::new();
     let ab = |a: &str| place.laptime(["ab", "--a", a, "--b", "true", "--runs", "3"]).failed();
     let message = ab("echo no such file >&2; exit 7");
@@ -206,7 +206,7 @@ fn the_doctor_answers_in_every_format() {
 }
 
 #[test]
-fn the_list_tells_workloads_with_their_axes() {
+fn the_list_shows_workloads_with_their_axes() {
     let place = Place::new();
     let workloads = json(&place.laptime(["list", "--format", "json"]).done());
     assert_eq!(workloads["workloads"][0]["axes"], "size, dtype, threads");
@@ -221,7 +221,7 @@ fn the_list_tells_workloads_with_their_axes() {
 }
 
 #[test]
-fn the_list_of_models_tells_their_dimensions_and_sizes() {
+fn the_list_of_models_shows_dimensions_and_sizes() {
     let place = Place::new();
     assert_golden("bench/models.txt", &place.laptime(["list", "models"]).done());
     let models = json(&place.laptime(["list", "models", "--format", "json"]).done());
@@ -261,7 +261,7 @@ fn there_is_a_manual_page_for_every_command() {
 }
 
 #[test]
-fn flags_for_files_are_in_the_help_of_their_workloads_alone() {
+fn flags_for_files_are_only_in_the_help_of_their_workloads() {
     let place = Place::new();
     for (command, flag, workload, other) in [
         ("bench", "--compat-files", "model", "matmul"),

@@ -27,7 +27,7 @@ fn copy_fixture(place: &Place, name: &str, to: &str) {
 const TINY: &str = "bench model --preset tiny --threads 1 --iterations 3 --warmup 0";
 
 #[test]
-fn the_command_lines_of_older_kits_settle_to_their_cases() {
+fn the_command_lines_of_the_original_tools_give_their_cases() {
     let place = Place::new();
     let axes = ["model", "test", "batch_size", "dtype", "attention", "reduced"];
     let mut message = String::new();
@@ -67,7 +67,7 @@ fn the_command_lines_of_older_kits_settle_to_their_cases() {
 }
 
 #[test]
-fn a_flag_of_an_older_kit_without_effect_is_told_when_it_runs() {
+fn a_flag_of_an_original_tool_without_effect_gives_a_note() {
     let place = Place::new();
     let printed = place.laptime(words(&format!("{TINY} --test forward8 --device cpu --no-sync --out run")));
     assert_eq!(printed.status, Some(0), "{}", printed.err);
@@ -75,7 +75,7 @@ fn a_flag_of_an_older_kit_without_effect_is_told_when_it_runs() {
 }
 
 #[test]
-fn a_plan_holds_models_under_any_of_their_names() {
+fn a_plan_accepts_all_names_of_the_model_axis() {
     let place = Place::new();
     place.write(
         "plan.toml",
@@ -94,7 +94,7 @@ fn a_plan_holds_models_under_any_of_their_names() {
 }
 
 #[test]
-fn a_model_is_measured_with_the_names_of_the_contract() {
+fn a_model_is_measured_with_the_documented_names() {
     let place = Place::new();
     let printed = place.laptime(words(&format!("{TINY} --test pp16,tg8@d4 --format jsonl --out run")));
     assert_eq!(printed.status, Some(0), "{}", printed.err);
@@ -127,7 +127,7 @@ fn markdown_has_the_columns_that_llama_bench_made_known() {
 }
 
 #[test]
-fn a_size_of_the_course_ends_with_the_lines_of_the_course() {
+fn a_cs336_size_ends_with_the_lines_of_its_script() {
     let place = Place::new();
     let line =
         "bench model --model-size tiny --context-length 16 --measure-steps 4 --warmup-steps 1 --threads 1 --compat";
@@ -146,7 +146,7 @@ fn a_size_of_the_course_ends_with_the_lines_of_the_course() {
 }
 
 #[test]
-fn a_run_of_chosen_cases_is_resumed_as_it_was_asked_for() {
+fn a_run_of_selected_cases_is_resumed_with_these_cases() {
     let place = Place::new();
     let line = format!("{TINY} --test pp16,tg8 --out run");
     assert_eq!(place.laptime(words(&line)).status, Some(0));
@@ -175,7 +175,7 @@ fn the_weights_of_a_folder_are_measured() {
 }
 
 #[test]
-fn what_no_model_can_run_is_told_with_a_hint() {
+fn an_impossible_case_of_a_model_is_an_error_with_a_hint() {
     let place = Place::new();
     std::fs::create_dir(place.path("empty")).unwrap();
     for (line, error, hint) in [
@@ -215,7 +215,7 @@ fn a_profile_of_a_model_records_decoding_unless_a_test_is_named() {
 }
 
 #[test]
-fn a_folder_with_a_config_alone_runs_with_synthetic_weights_and_says_so() {
+fn a_folder_with_only_a_config_runs_with_synthetic_weights_and_a_note() {
     let place = Place::new();
     std::fs::create_dir(place.path("mine")).unwrap();
     let config =
@@ -232,7 +232,7 @@ fn a_folder_with_a_config_alone_runs_with_synthetic_weights_and_says_so() {
 }
 
 #[test]
-fn what_cannot_run_is_a_row_with_its_reason() {
+fn a_case_that_cannot_run_is_a_row_with_its_reason() {
     let place = Place::new();
     let printed = place.laptime(words(&format!("{TINY} --test pp600,tg512,pp8 --graph on,auto --out run")));
     let outcomes = |run: &str| -> Vec<Outcome> {
@@ -252,7 +252,7 @@ fn what_cannot_run_is_a_row_with_its_reason() {
 }
 
 #[test]
-fn weights_that_are_damaged_are_cases_that_failed() {
+fn damaged_weights_are_failed_cases() {
     let place = Place::new();
     copy_fixture(&place, "qwen3", "cut");
     let weights = place.read("cut/model.safetensors");
@@ -286,7 +286,7 @@ fn the_largest_context_that_fits_is_found() {
 /// The address space is limited, which no prediction knows of: tries fail, and smaller ones follow.
 #[test]
 #[cfg(target_os = "linux")]
-fn what_was_predicted_to_fit_and_does_not_is_tried_smaller() {
+fn a_case_that_does_not_fit_despite_its_prediction_is_tried_smaller() {
     let place = Place::new();
     let mut command = std::process::Command::new("sh");
     let laptime = format!("ulimit -v 350000; exec {} ", env!("CARGO_BIN_EXE_laptime"));
@@ -302,7 +302,7 @@ fn what_was_predicted_to_fit_and_does_not_is_tried_smaller() {
 }
 
 #[test]
-fn a_profile_is_as_deep_as_it_is_asked_to_be() {
+fn a_profile_has_the_requested_depth() {
     let place = Place::new();
     let stages = |depth: &str| {
         let line = format!(

@@ -27,7 +27,7 @@ fn results(place: &Place) -> Vec<CaseResult> {
 }
 
 #[test]
-fn the_command_lines_of_the_kit_and_ours_settle_to_their_cases() {
+fn the_command_lines_of_the_original_and_ours_give_their_cases() {
     let place = Place::new();
     place.write("2p.txt", "Speaker 1: Hello.\nSpeaker 2: Hi.\n");
     let voice = laptime_models::tts::Audio { samples: vec![0.1; 4800], rate: 24_000 };
@@ -90,7 +90,7 @@ fn blocks(out: &str) -> String {
 }
 
 #[test]
-fn a_profile_tells_its_configuration_its_layers_and_what_was_made() {
+fn a_profile_prints_its_configuration_layers_and_generation() {
     let place = Place::new();
     let line = format!("profile offload {SLOW} --max-tokens 3 --iterations 1 --warmup 0 --quiet --benchmark --compat");
     let printed = place.laptime(words(&line));
@@ -135,7 +135,7 @@ fn the_live_summary_comes_every_ten_tokens_and_machines_get_none() {
 }
 
 #[test]
-fn a_benchmark_sets_modes_beside_the_run_without_offloading() {
+fn a_benchmark_compares_modes_with_the_run_without_offloading() {
     let place = Place::new();
     let line = format!(
         "bench offload {SLOW} --mode sync,wrap,batched --max-tokens 2 --iterations 1 --warmup 0 --benchmark --compat"
@@ -219,7 +219,7 @@ fn an_experiment_takes_the_case_of_a_run() {
 }
 
 #[test]
-fn what_cannot_be_run_is_one_error_with_a_hint() {
+fn an_invalid_run_is_one_error_with_a_hint() {
     let place = Place::new();
     place.write("it.txt", "Hello.\n");
     place.write("two.txt", "Speaker 1: Hello.\nSpeaker 2: Hi.\n");
@@ -248,7 +248,7 @@ fn what_cannot_be_run_is_one_error_with_a_hint() {
 }
 
 #[test]
-fn a_place_without_room_for_the_layers_fails_the_case() {
+fn a_full_disk_for_the_layers_fails_the_case() {
     let place = Place::new();
     let line = "profile offload --preset tiny --device cpu --iterations 1 --warmup 0 --quiet";
     let printed =
@@ -284,7 +284,7 @@ fn ended((child, mut message): (Child, BufReader<ChildStderr>)) -> Printed {
     Printed { err, ..Printed::from(output) }
 }
 
-/// Seconds of audio that the summary tells, and those of the file.
+/// Seconds of audio in the summary, and in the file.
 fn audio(place: &Place, out: &str) -> (f64, f64) {
     let message = out.lines().find_map(|line| line.strip_prefix("Audio duration: ")).unwrap_or_else(|| panic!("{out}"));
     let wav = place.read("run/offload_2layers/built_in_generated.wav");
@@ -293,7 +293,7 @@ fn audio(place: &Place, out: &str) -> (f64, f64) {
 
 #[cfg(unix)]
 #[test]
-fn ctrl_c_still_tells_the_summary_and_writes_the_audio_so_far() {
+fn ctrl_c_still_prints_the_summary_and_writes_the_audio_so_far() {
     let place = Place::new();
     let begun = begun(&place);
     let killed = Command::new("kill").args(["-INT", &begun.0.id().to_string()]).status().unwrap();

@@ -84,7 +84,7 @@ fn machines_get_every_column() {
 }
 
 #[test]
-fn a_trace_without_devices_is_told_with_what_to_record() {
+fn a_trace_without_devices_is_an_error_with_a_hint() {
     let place = Place::new();
     let mut builder = TraceBuilder::default();
     let main = builder.thread(1, 1, "main");
@@ -95,7 +95,7 @@ fn a_trace_without_devices_is_told_with_what_to_record() {
 }
 
 #[test]
-fn a_device_that_only_computes_is_told_as_such() {
+fn a_device_that_only_computes_is_reported_as_saturated() {
     let place = Place::new();
     let mut builder = TraceBuilder::default();
     let stream = builder.stream(1, 7, "stream 7");
@@ -106,7 +106,7 @@ fn a_device_that_only_computes_is_told_as_such() {
 }
 
 #[test]
-fn several_traces_are_set_side_by_side() {
+fn several_traces_are_compared_in_one_table() {
     let place = with_training();
     std::fs::copy(place.path("train.json"), place.path("again.json")).unwrap();
     let printed = place.laptime(["overlap", "train.json", "again.json"]).done();

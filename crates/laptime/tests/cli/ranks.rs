@@ -141,7 +141,7 @@ fn the_page_has_a_row_per_rank_and_the_timelines_of_the_stragglers() {
 }
 
 #[test]
-fn bad_files_are_said_and_the_others_answered() {
+fn bad_files_are_reported_and_the_others_analysed() {
     let place = place();
     place.write("rank-3.json.gz", b"no trace");
     let copy = place.read("rank-1.json.gz");

@@ -1,4 +1,4 @@
-//! `laptime report`, through the program: made-up runs, the older kit's profiles, and what cannot be read.
+//! `laptime report`, through the program: generated runs, profiles of Nano XYZ, and invalid input.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -19,7 +19,7 @@ fn runs() -> [String; 3] {
     ["attention", "model", "warmup"].map(|name| data(&format!("report/{name}")).display().to_string())
 }
 
-/// Makes a report of some runs; returns what was told of it on standard output.
+/// Writes a report of some runs; returns the standard output.
 fn report(place: &Place, runs: &[String], out: &str) -> String {
     let words = ["report".to_owned()].into_iter().chain(runs.iter().cloned()).chain(["--out".into(), out.into()]);
     let printed = place.laptime(words);
@@ -104,7 +104,7 @@ fn a_folder_of_runs_is_read_run_by_run() {
 }
 
 #[test]
-fn of_what_was_not_measured_there_is_no_file_and_no_sentence() {
+fn cases_that_were_not_measured_have_no_files_and_sentences() {
     let place = Place::new();
     report(&place, &runs()[2..], "report");
     let names: Vec<String> = files(&place.path("report")).into_keys().collect();
@@ -116,7 +116,7 @@ fn of_what_was_not_measured_there_is_no_file_and_no_sentence() {
 }
 
 #[test]
-fn runs_of_one_workload_are_told_apart_by_what_differs() {
+fn runs_of_one_workload_are_labelled_by_what_differs() {
     let place = Place::new();
     for (name, commit) in [("old", "1111111"), ("new", "2222222")] {
         std::fs::create_dir(place.path(name)).unwrap();
@@ -152,7 +152,7 @@ const MODEL: &str = r#"{"metadata": {"device": "cuda", "batch_size": 1, "profile
     {"latency_ms": 15.0, "peak_memory_mb": 900.0, "loss": 10.9, "total_loss": 10.9, "mode": "training", "preset": "decoder_tiny", "seq_len": 256, "batch_size": 1}]}"#;
 
 #[test]
-fn profiles_of_the_older_kit_are_read_and_made_true() {
+fn profiles_of_nano_xyz_are_read_and_corrected() {
     let place = Place::new();
     std::fs::create_dir(place.path("results")).unwrap();
     place.write("results/attention_profile.json", ATTENTION);
@@ -169,7 +169,7 @@ fn profiles_of_the_older_kit_are_read_and_made_true() {
     assert!(model.starts_with(columns), "{model}");
     assert!(model.contains("\ndecoder_tiny,50931712,194,5,15,300,900,"), "{model}");
     let message = text(&place, "reports/profiling_report.md");
-    // One time for each case, as the kit keeps them, has no interval.
+    // A single time per case, as in Nano XYZ, has no interval.
     let unclear =
         "The difference in time between `sparse` and `dense` is unclear at every measured length (512 to 1024 tokens).";
     assert!(message.contains(unclear), "{message}");
@@ -179,7 +179,7 @@ fn profiles_of_the_older_kit_are_read_and_made_true() {
 }
 
 #[test]
-fn what_is_no_run_is_refused_with_a_hint() {
+fn a_path_that_is_not_a_run_is_refused_with_a_hint() {
     let place = Place::new();
     place.write("notes.txt", "no run");
     std::fs::create_dir(place.path("empty")).unwrap();
@@ -197,7 +197,7 @@ fn what_is_no_run_is_refused_with_a_hint() {
 }
 
 #[test]
-fn damage_is_told_with_the_file_that_has_it() {
+fn damage_is_reported_with_the_file() {
     let place = Place::new();
     for folder in ["profile", "results"] {
         std::fs::create_dir(place.path(folder)).unwrap();
@@ -214,7 +214,7 @@ fn damage_is_told_with_the_file_that_has_it() {
 }
 
 #[test]
-fn files_of_an_earlier_report_are_told_of() {
+fn files_of_an_earlier_report_give_a_warning() {
     let place = Place::new();
     report(&place, &runs(), "report");
     let printed = place.laptime(["report", &runs()[2], "--out", "report"]);

@@ -48,7 +48,7 @@ fn the_outlier_is_named() {
 }
 
 #[test]
-fn what_a_trace_does_not_keep_to_is_counted_and_told_with_its_file() {
+fn violations_of_trace_rules_are_counted_per_file() {
     let place = place(&[("a.json", steps(300, 0)), ("b.json", steps(300, 50)), ("c.json", steps(300, 60))]);
     for command in ["gaps", "top", "stages", "laps", "syncs", "overlap"] {
         let printed = place.laptime([command, "a.json", "b.json", "c.json"]).done();
@@ -85,7 +85,7 @@ fn every_warning_names_its_file_and_a_flood_is_counted() {
 }
 
 #[test]
-fn what_was_lost_is_told_for_each_trace() {
+fn dropped_events_are_reported_per_trace() {
     let place = place(&[("a.json", steps(300, 0)), ("b.json", small_trace())]);
     let printed = place.laptime(["stages", "a.json", "b.json", "--format", "csv"]).done();
     let lost: Vec<&str> = printed.lines().map(|line| line.rsplit(',').nth(1).unwrap()).collect();
@@ -93,7 +93,7 @@ fn what_was_lost_is_told_for_each_trace() {
 }
 
 #[test]
-fn traces_without_an_answer_are_told_by_name_and_not_without_end() {
+fn traces_without_an_answer_are_named_up_to_a_maximum() {
     let place = place(&[("good.json", steps(300, 0))]);
     let names: Vec<String> = (0..12).map(|rank| format!("none-{rank}.json")).collect();
     let printed = place.laptime(["gaps", "good.json"].into_iter().chain(names.iter().map(String::as_str)));

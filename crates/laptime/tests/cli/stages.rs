@@ -46,7 +46,7 @@ fn the_ending_of_the_file_chooses_the_format_unless_one_is_named() {
 }
 
 #[test]
-fn every_format_tells_the_same_trace() {
+fn every_format_contains_the_same_trace() {
     let place = Place::new();
     laptime_trace::write(&small_trace(), place.path("small.pftrace")).unwrap();
     for format in FORMATS {
@@ -87,7 +87,7 @@ fn the_answer_goes_to_a_file_when_asked() {
 }
 
 #[test]
-fn top_shows_as_many_names_as_asked_and_tells_of_the_rest() {
+fn top_shows_the_requested_number_of_names_and_counts_the_rest() {
     let place = Place::new();
     laptime_trace::write(&small_trace(), place.path("small.json")).unwrap();
     let printed = place.laptime(["top", "small.json", "--most", "2"]).done();
@@ -109,7 +109,7 @@ fn many_stages() -> laptime_trace::Trace {
 }
 
 #[test]
-fn people_see_the_stages_of_most_time_and_machines_see_all() {
+fn text_shows_the_longest_stages_and_machine_formats_all() {
     let place = Place::new();
     laptime_trace::write(&many_stages(), place.path("many.json")).unwrap();
     let printed = place.laptime(["stages", "many.json"]).done();

@@ -16,7 +16,7 @@ fn a_dry_run_shows_the_commands_of_the_steps() {
 }
 
 #[test]
-fn the_quick_suite_leaves_two_runs_a_report_and_the_files_of_the_kit() {
+fn the_quick_suite_writes_two_runs_a_report_and_the_files_of_nano_xyz() {
     let place = Place::new();
     let printed = place.laptime(["suite", "--device", "cpu", "--max-time", "10ms", "--out", "all", "--compat-files"]);
     assert_eq!(printed.status, Some(0), "{}", printed.err);
@@ -56,7 +56,7 @@ fn a_step_that_fails_does_not_stop_the_others() {
 }
 
 #[test]
-fn a_device_that_is_not_there_fails_every_step() {
+fn a_missing_device_fails_every_step() {
     let place = Place::new();
     let printed = place.laptime(["suite", "--device", "cuda:99", "--out", "all"]);
     assert_eq!(printed.status, Some(1), "{}", printed.err);

@@ -8,7 +8,7 @@ fn two_streams() -> String {
 }
 
 #[test]
-fn operations_have_the_device_time_of_what_they_launched_beside_them() {
+fn operations_show_the_device_time_that_they_launched() {
     let place = Place::new();
     let trace = two_streams();
     for width in ["80", "160"] {
@@ -43,7 +43,7 @@ fn names_are_chosen_by_side_and_text_and_put_in_order() {
 }
 
 #[test]
-fn time_is_told_by_kind_of_work() {
+fn time_is_shown_by_kind_of_work() {
     let place = Place::new();
     let printed = place.laptime(["top", &two_streams(), "--by", "group"]);
     assert_golden("top/groups_140.txt", &printed.out);

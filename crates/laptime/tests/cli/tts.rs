@@ -26,7 +26,7 @@ fn run_folder(place: &Place) -> PathBuf {
 }
 
 #[test]
-fn the_command_lines_of_the_kit_and_ours_settle_to_their_cases() {
+fn the_command_lines_of_the_original_and_ours_give_their_cases() {
     let place = Place::new();
     place.write("hello.txt", "Hello there, you two.\n");
     std::fs::create_dir_all(place.path("test_data/model/speech_tokenizer")).unwrap();
@@ -72,7 +72,7 @@ fn table(out: &str) -> (Vec<&str>, String) {
 }
 
 #[test]
-fn the_table_has_the_columns_of_the_kit_and_the_header_its_lines() {
+fn the_table_has_the_columns_of_the_original_and_the_header_its_lines() {
     let place = Place::new();
     let printed = place.command().env("COLUMNS", "250").args(words(SMALL)).arg("--compat").output().unwrap();
     let printed = Printed::from(printed);
@@ -90,7 +90,7 @@ fn the_table_has_the_columns_of_the_kit_and_the_header_its_lines() {
 }
 
 #[test]
-fn streaming_has_the_columns_of_the_kit_and_tells_what_is_late() {
+fn streaming_has_the_columns_of_the_original_and_counts_late_frames() {
     let place = Place::new();
     let arguments = words("--streaming --chunk-frames 2 --iterations 2 --compat");
     let printed = place.command().env("COLUMNS", "250").args(words(SMALL)).args(arguments).output().unwrap();
@@ -116,7 +116,7 @@ fn without_times(value: &mut Value, key: &str) {
 }
 
 #[test]
-fn the_record_has_the_keys_of_the_kit_and_the_audio_its_samples() {
+fn the_record_has_the_keys_of_the_original_and_the_audio_its_samples() {
     let place = Place::new();
     let printed =
         place.laptime(words(&format!("{SMALL} --json-output out/r.json --wav out/it.wav --iterations 2 --warmup 0")));
@@ -147,7 +147,7 @@ fn several_texts_are_several_files() {
 }
 
 #[test]
-fn what_cannot_be_said_is_one_error_with_a_hint() {
+fn invalid_text_is_one_error_with_a_hint() {
     let place = Place::new();
     let failed = |more: &[&str]| place.laptime([&words("bench tts --device cpu"), more].concat()).failed();
     assert!(failed(&["--text", " "]).starts_with("error: the text is empty"));
@@ -197,7 +197,7 @@ fn audio_is_handed_on_while_it_is_made() {
 }
 
 #[test]
-fn a_listener_who_stops_reading_is_told_of_and_nothing_is_lost() {
+fn a_reader_that_closes_the_pipe_is_reported_and_nothing_is_lost() {
     let place = Place::new();
     let line = SMALL.replace("--frames 4", "--frames 40");
     let mut running = place
@@ -248,7 +248,7 @@ fn a_profile_writes_audio_to_a_file_or_into_a_folder() {
 }
 
 #[test]
-fn a_checkpoint_of_another_size_is_told_before_anything_is_loaded() {
+fn a_checkpoint_of_another_size_is_refused_before_loading() {
     let place = Place::new();
     std::fs::create_dir_all(place.path("other/speech_tokenizer")).unwrap();
     for file in ["model.safetensors", "speech_tokenizer/config.json", "speech_tokenizer/model.safetensors"] {
@@ -268,7 +268,7 @@ fn a_checkpoint_of_another_size_is_told_before_anything_is_loaded() {
 }
 
 #[test]
-fn a_profile_has_the_tree_of_the_kit_and_a_lean_trace() {
+fn a_profile_has_the_tree_of_the_original_and_a_small_trace() {
     let place = Place::new();
     let line = SMALL.replace("bench", "profile").replace("--frames 4", "--frames 24");
     let printed = place.laptime(words(&format!("{line} --iterations 1 --warmup 0 --kit-files")));
@@ -307,7 +307,7 @@ fn make(place: &Place, arguments: &[&str]) -> Printed {
 }
 
 #[test]
-fn make_leaves_the_files_of_the_kit_in_the_working_folder() {
+fn make_writes_the_files_of_the_original_into_the_working_folder() {
     let place = Place::new();
     let printed = make(&place, &["profile-chrome", "FLAGS=--preset tiny --frames 4 --device cpu --quiet"]);
     assert_eq!(printed.status, Some(0), "{}", printed.err);

@@ -68,7 +68,7 @@ fn the_flight_recorder_is_dumped_on_request_and_kept_after_a_kill() {
 }
 
 #[test]
-fn a_flight_recorder_forgets_what_is_older_than_asked_for() {
+fn a_flight_recorder_drops_records_older_than_requested() {
     let place = Place::new();
     // The time to keep is so short that every flush begins another part and removes the one before.
     let words =

@@ -131,7 +131,7 @@ fn graphs_are_recorded_by_node_or_whole_and_memory_is_a_curve() {
 }
 
 #[test]
-fn devices_of_different_processes_are_told_apart_by_their_address() {
+fn devices_of_processes_are_identified_by_bus_address() {
     let place = Place::new();
     let program = stand_in().program.to_str().unwrap();
     let both = format!(
@@ -158,7 +158,7 @@ fn secrets_on_the_command_line_are_hidden_in_the_record() {
 }
 
 #[test]
-fn a_program_that_records_itself_has_its_stages_merged_in() {
+fn stages_that_a_program_records_itself_are_merged() {
     let place = Place::new();
     let own = env!("CARGO_BIN_EXE_laptime");
     let mut command = place.laptime();

@@ -7,7 +7,7 @@ use laptime_trace::Activity;
 use crate::stand_in::{Place, stand_in};
 
 #[test]
-fn a_program_without_cuda_is_told_in_one_line() {
+fn a_program_without_cuda_gives_one_note() {
     let place = Place::new();
     let mut command = place.laptime();
     let recorded =
@@ -40,7 +40,7 @@ fn an_older_cupti_records_calls_through_callbacks_and_another_profiler_gets_the_
 }
 
 #[test]
-fn without_a_gpu_the_programs_own_failure_stays() {
+fn without_a_gpu_the_failure_of_the_program_is_kept() {
     let place = Place::new();
     let recorded = place.recorded(place.command(&[], &["init"]).env("STAND_IN_NO_GPU", "1").output().unwrap());
     assert_eq!(recorded.status, Some(3));
@@ -73,7 +73,7 @@ fn another_injected_library_is_refused() {
 }
 
 #[test]
-fn a_command_that_is_not_there_is_an_error_with_a_hint() {
+fn a_missing_command_is_an_error_with_a_hint() {
     let place = Place::new();
     let mut command = place.laptime();
     let recorded = place.recorded(command.args(["record", "--out", "run", "--", "no-such-program"]).output().unwrap());
@@ -91,7 +91,7 @@ fn a_program_that_closes_every_file_or_clears_its_environment_is_recorded() {
 }
 
 #[test]
-fn what_cannot_be_written_is_counted_and_the_program_goes_on() {
+fn records_that_cannot_be_written_are_counted_and_the_program_continues() {
     let place = Place::new();
     let words = [
         "init",

@@ -22,7 +22,7 @@ for _ in range(150):
 ";
 
 #[test]
-fn the_python_line_behind_the_idle_time_is_named() {
+fn the_python_line_of_the_idle_time_is_named() {
     let place = Place::new();
     std::fs::write(place.path("train.py"), PROGRAM).unwrap();
     let mut command = place.laptime();

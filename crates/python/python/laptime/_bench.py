@@ -18,9 +18,9 @@ class Timings(Table):
 
     def __init__(self, data: _native.NativeTable, iterations: list[float], warmup: list[float]) -> None:
         super().__init__(data)
-        #: Every iteration that counts, in order.
+        #: The measured iterations, in order.
         self.iterations = iterations
-        #: The iterations before them.
+        #: The warm-up iterations, in order.
         self.warmup = warmup
 
     def _figure(self, column: str) -> Any:
@@ -65,8 +65,8 @@ def bench(
     >>> len(timings.iterations)
     10
 
-    With `device="cuda"` every iteration ends when PyTorch's device has finished. `iterations` sets a fixed number;
-    otherwise it ends when the 95 % interval is within `within` of the median (2 %), or after `max_time` seconds (10).
+    With `device="cuda"` an iteration includes waiting for PyTorch's device. Measuring ends after `iterations` iterations;
+    without it, when the 95 % interval is within `within` (2 %) of the median, or after `max_time` (10) seconds.
     """
     data, measured, before = _native.bench(
         name or _name(function), function, args, _wait(device), warmup, iterations, within, max_time
@@ -104,7 +104,7 @@ def _name(function: Callable[..., Any]) -> str:
 
 
 def _wait(device: str | None) -> Callable[[], Any] | None:
-    """What waits for a device; nothing for the CPU."""
+    """A function that waits for a device; none for the CPU."""
     if device is None or device == "cpu":
         return None
     if not device.startswith("cuda"):

@@ -1,4 +1,4 @@
-"""The command `laptime`, as a program of the interpreter."""
+"""The `laptime` command, run by the interpreter."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 
 from laptime import _native
 
-# A process that the command starts again. It finds this same package, whatever the current folder contains.
+# How the command starts itself again: with this package, whatever the current folder contains.
 _AGAIN = """\
 import sys
 sys.path[:] = [{folder!r}] + [path for path in sys.path if path]
@@ -19,10 +19,10 @@ sys.exit(main())
 
 def main() -> int:
     """Runs the command with the arguments of this process, and returns the exit status."""
-    # Python's handler waits until Python code runs again; the command decides itself what Ctrl-C means.
+    # Python's handler would wait until Python code runs again. The command has its own.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    # Everything that was printed in Python comes before what the command prints.
+    # Print buffered output before that of the command.
     sys.stdout.flush()
     words = ["laptime", *sys.argv[1:]]
     return _native.run_command(sys.executable, ["-c", _AGAIN.format(folder=folder)], _native.__file__, words)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class LaptimeError(Exception):
-    """Something could not be done. `hint` says what to do about it, if that is known."""
+    """The base class. `hint` says what to do, if known."""
 
     def __init__(self, message: str, hint: str | None = None) -> None:
         super().__init__(message, hint)

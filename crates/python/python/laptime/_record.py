@@ -15,11 +15,11 @@ __all__ = ["Recording", "record"]
 
 
 class Recording:
-    """A recording, from `with` to its end. Exceptions and Ctrl-C keep the trace."""
+    """A recording, for a `with` block. Exceptions and Ctrl-C keep the trace."""
 
     def __init__(self, path: str | os.PathLike[str], gpu: bool = True) -> None:
         self.path = os.path.abspath(os.fspath(path))
-        #: Recorded spans, dropped events and bytes of the file; known at the end.
+        #: Recorded spans, dropped events and file size; known at the end.
         self.spans: int | None = None
         self.dropped: int | None = None
         self.bytes: int | None = None
@@ -66,7 +66,7 @@ class Recording:
             self.bytes = os.stat(self.path).st_size
 
     def _inject(self) -> bool:
-        """Lets CUDA load the library that records it, now or when it starts."""
+        """Makes CUDA load the library that records it, now or when it is initialised."""
         if any(os.environ.get(name) for name in _forks.INJECTION):
             warnings.warn("another profiler records CUDA in this process; the trace has no kernels", stacklevel=4)
             return False
@@ -111,8 +111,8 @@ def _has_loaded(library: str) -> bool:
 def record(path: str | os.PathLike[str] = "trace.pftrace", *, gpu: bool = True) -> Recording:
     """Records the marks of all threads to a file: `.pftrace`, `.json` or `.json.gz`.
 
-    If the program uses CUDA, the trace also has its kernels, copies and syncs, as `laptime record` has them, and samples
-    of the Python lines. `gpu=False` leaves them out.
+    If the program uses CUDA, the trace also contains kernels, copies, syncs and Python samples, like that of `laptime
+    record`. `gpu=False` leaves them out.
 
     >>> with laptime.record("trace.pftrace") as recording:
     ...     with laptime.stage("work"):

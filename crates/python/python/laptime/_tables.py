@@ -1,4 +1,4 @@
-"""Answers as tables: they print as the command prints them, and become data frames."""
+"""Tables: they print like the command, and convert to data frames."""
 
 from __future__ import annotations
 
@@ -67,12 +67,12 @@ class Table:
 
     @property
     def notes(self) -> list[str]:
-        """Sentences that belong to the answer."""
+        """Sentences below the table."""
         return list(self._json().get("notes", []))
 
     @property
     def warnings(self) -> list[str]:
-        """Reasons to distrust the figures."""
+        """Notes on problems with the measurement."""
         return [warning["text"] for warning in self._json().get("warnings", [])]
 
     def _json(self) -> dict[str, Any]:

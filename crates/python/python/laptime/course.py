@@ -1,4 +1,4 @@
-"""The benchmark functions of CS336 assignment 2, on our models and on PyTorch modules.
+"""The benchmark functions of CS336 assignment 2, for built-in models and PyTorch modules.
 
 The snippet of the course runs with its import changed:
 
@@ -43,7 +43,7 @@ class Batch:
 
 
 class Model:
-    """A model of ours with synthetic weights."""
+    """A built-in model with synthetic weights."""
 
     def __init__(self, native: _native.NativeModel, name: str) -> None:
         self._native = native
@@ -151,7 +151,7 @@ def _tensor(model: Any, batch: Any) -> Any:
 
 
 def _how(model: Any, warmup: int, steps: int, device: str | None) -> dict[str, Any]:
-    """Our models wait for their device themselves."""
+    """The settings of `bench`. Built-in models wait for their device themselves."""
     if device is None and not isinstance(model, Model):
         own = next(model.parameters()).device
         device = str(own) if own.type == "cuda" else None

@@ -14,7 +14,7 @@ __all__ = ["Watch", "memory", "watch"]
 
 
 class Watch:
-    """The marks on the modules of a model. `remove()` or the end of a `with` takes them away."""
+    """The marks on the modules of a model, until `remove()` or the end of a `with` block."""
 
     def __init__(self, handles: list[Any], names: list[str], compiled: list[str]) -> None:
         self._handles = handles
@@ -116,13 +116,13 @@ def _mark_backward(module: torch.nn.Module, name: str) -> list[Any]:
             open_stages.pop().__exit__(None, None, None)
 
     handles = [module.register_full_backward_pre_hook(before), module.register_full_backward_hook(after)]
-    # A compiled module hands attributes on to the module inside it, so it would never call its full hooks.
+    # A compiled module forwards attributes to the module inside it, and would not call its full hooks.
     module.__dict__["_is_full_backward_hook"] = True
     return handles
 
 
 def memory(device: int | str | torch.device | None = None) -> None:
-    """Puts the memory of PyTorch's allocator into the trace: a curve of allocated and of reserved bytes per device.
+    """Records the memory of PyTorch's allocator: counters of allocated and reserved bytes per device.
 
     Call it once per step. Without a GPU in use it records nothing.
     """

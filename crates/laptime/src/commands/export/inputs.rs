@@ -9,7 +9,6 @@ use crate::failure::refuse;
 use crate::run_input::name;
 use crate::trace_input::{STDIN, TRACES};
 
-/// One thing to export.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Input {
     /// A trace, with the name of its run if it was found in a folder.

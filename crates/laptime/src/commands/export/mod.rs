@@ -1,4 +1,4 @@
-//! `laptime export`: traces and runs as Parquet tables.
+//! `laptime export`: writes traces and runs as Parquet tables.
 
 mod inputs;
 mod nodes;
@@ -9,7 +9,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use laptime_report::{Cell, Column, Table};
+use laptime_report::{Cell, Table, table};
 use laptime_trace::format::parquet::Part;
 use laptime_trace::{Trace, run::RESULTS_FILE, run::fingerprint};
 
@@ -51,19 +51,14 @@ pub struct Args {
     format: FormatArgs,
 }
 
-/// What was written for one input.
+/// The rows written for one input.
 struct Written {
     run: String,
     rank: u64,
     source: String,
-    rows: Rows,
+    spans: Option<u64>,
+    results: Option<u64>,
     world_size: Option<u64>,
-}
-
-/// How many rows were written.
-enum Rows {
-    Spans(u64),
-    Results(u64),
 }
 
 pub fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
@@ -107,7 +102,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
 
 struct Export<'a> {
     args: &'a Args,
-    /// Runs and ranks of this call: a second trace of the same rank is refused.
+    /// The runs and ranks so far, to refuse a second trace of a rank.
     done: BTreeSet<(String, u64, bool)>,
     written: Vec<Written>,
 }
@@ -120,7 +115,7 @@ impl Export<'_> {
         }
     }
 
-    /// Adds a trace, or every rank of a recording of several.
+    /// Adds a trace, or each rank of a recording of several ranks.
     fn add_trace(&mut self, path: &Path, folder_run: Option<&str>) -> anyhow::Result<()> {
         let mut trace = crate::trace_input::read(path).context("cannot read it")?;
         std::mem::take(&mut trace.warnings)
@@ -148,8 +143,8 @@ impl Export<'_> {
         let run = run.unwrap_or_else(|| inputs::run_of(path, is_one_of_several));
         let part = self.part(&run, rank.unwrap_or(0), false, identity(trace), metadata(trace, path))?;
         tables::write_trace(trace, &source(path), &part)?;
-        let (rows, world_size) = (Rows::Spans(trace.span_count() as u64), trace.metadata.world_size());
-        self.written.push(Written { run, rank: part.rank, source: source(path), rows, world_size });
+        let (spans, world_size) = (Some(trace.span_count() as u64), trace.metadata.world_size());
+        self.written.push(Written { run, rank: part.rank, source: source(path), spans, results: None, world_size });
         Ok(())
     }
 
@@ -160,12 +155,12 @@ impl Export<'_> {
         let identity = fingerprint(&serde_json::to_vec(&manifest).unwrap_or_default());
         let part = self.part(&run, 0, true, identity, vec![])?;
         tables::write_results(manifest.as_ref(), &results, &part)?;
-        let rows = Rows::Results(results.len() as u64);
-        self.written.push(Written { run, rank: 0, source: source(folder), rows, world_size: None });
+        let (source, results) = (source(folder), Some(results.len() as u64));
+        self.written.push(Written { run, rank: 0, source, spans: None, results, world_size: None });
         Ok(())
     }
 
-    /// The place of a run and rank, unless it belongs to something else.
+    /// The part of a run and rank; refuses to replace the rows of another trace.
     fn part(
         &mut self,
         run: &str,
@@ -189,7 +184,7 @@ impl Export<'_> {
         Ok(part)
     }
 
-    /// Warns about ranks of a run that are missing, and about traces of different jobs in one run.
+    /// Warns about missing ranks, and about traces of different jobs in one run.
     fn warn_about_ranks(&self) {
         let mut runs: BTreeMap<&str, Vec<&Written>> = BTreeMap::new();
         self.written.iter().for_each(|written| runs.entry(&written.run).or_default().push(written));
@@ -217,33 +212,28 @@ impl Export<'_> {
     }
 
     fn table(&self) -> Table {
-        let columns =
-            [("run", "run"), ("rank", "rank"), ("source", "source"), ("spans", "spans"), ("results", "results")];
-        let mut table = Table::new("export", columns.map(|(key, label)| Column::new(key, label)));
-        for Written { run, rank, source, rows, .. } in &self.written {
-            let (spans, results) = match rows {
-                Rows::Spans(spans) => (Cell::Count(*spans), Cell::Empty),
-                Rows::Results(results) => (Cell::Empty, Cell::Count(*results)),
-            };
-            let rank = Cell::Whole(i64::try_from(*rank).unwrap_or(i64::MAX));
-            table.push([Cell::text(run), rank, Cell::text(source), spans, results]);
-        }
+        let mut table = table!("export", &self.written, written: &Written => [
+            ("run") => Cell::text(&written.run),
+            ("rank") => Cell::Whole(i64::try_from(written.rank).unwrap_or(i64::MAX)),
+            ("source") => Cell::text(&written.source),
+            ("spans") => Cell::from(written.spans.map(Cell::Count)),
+            ("results") => Cell::from(written.results.map(Cell::Count)),
+        ]);
         table.note(format!("The dataset is in `{}`.", self.args.to.display()));
         table
     }
 }
 
-/// The key of the identity of a trace in the metadata of its files.
+/// The metadata key for the identity of a trace.
 const IDENTITY: &str = "laptime.identity";
 
-/// What makes a trace the same wherever its file is.
+/// Identifies a trace independently of its path.
 fn identity(trace: &Trace) -> String {
     let Trace { origin, lost, .. } = trace;
     let counts = (trace.span_count(), trace.mark_count(), trace.flows().len());
     fingerprint(format!("{origin:?} {:?} {counts:?} {lost} {:?}", trace.bounds(), trace.metadata.rank()).as_bytes())
 }
 
-/// The metadata of the files of a trace.
 fn metadata(trace: &Trace, path: &Path) -> Vec<(String, String)> {
     let entries = [
         ("laptime.version", Some(env!("CARGO_PKG_VERSION").to_owned())),
@@ -255,12 +245,11 @@ fn metadata(trace: &Trace, path: &Path) -> Vec<(String, String)> {
     entries.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect()
 }
 
-/// The name of a file or folder, without the folders around it.
 fn source(path: &Path) -> String {
     path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
 }
 
-/// The largest number of ranks that a warning lists.
+/// The maximum number of ranks in a warning.
 const LISTED: usize = 8;
 
 fn listed(numbers: &BTreeSet<u64>) -> String {

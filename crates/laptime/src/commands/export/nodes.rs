@@ -1,4 +1,4 @@
-//! `laptime export --slurm`: every node of a job converts the files that it has.
+//! `laptime export --slurm`: each node of a job exports the files that it has.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -16,7 +16,7 @@ use crate::{
     run_folder,
 };
 
-/// Runs the export on every node, one task each, and prints what they wrote.
+/// Runs the export on every node with `srun`, and prints the rows of all nodes.
 pub fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
     run_folder::create(&args.to)?;
     let to = args.to.canonicalize().with_context(|| format!("cannot find `{}`", args.to.display()))?;
@@ -46,7 +46,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
     })?;
     let text = String::from_utf8_lossy(&done.stdout);
     let mut lines: Vec<&str> = text.lines().collect();
-    // Every node prints the header.
+    // Keep one of the headers, which every node prints.
     lines.sort_by_key(|line| !line.starts_with(HEADER));
     lines.dedup_by_key(|line| line.starts_with(HEADER).then_some(()).ok_or(line.as_ptr()));
     lines.iter().try_for_each(|line| writeln!(out, "{line}"))?;
@@ -62,13 +62,13 @@ pub fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
     Ok(Status::Done)
 }
 
-/// The beginning of the header that a node prints.
+/// The start of the header.
 const HEADER: &str = "run,rank,";
 
-/// The folder in which nodes reserve files.
+/// The folder for claims.
 const CLAIMS: &str = ".claims";
 
-/// Reserves a file for this node: of a shared file system every node sees it, and one of them converts it.
+/// Claims a file for this node, since all nodes see the files of a shared file system.
 pub fn claim(dataset: &Path, path: &Path) -> anyhow::Result<bool> {
     let folder = dataset.join(CLAIMS);
     run_folder::create(&folder)?;

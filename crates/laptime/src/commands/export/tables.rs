@@ -1,4 +1,4 @@
-//! The tables that come from analyses and from the results of runs.
+//! The tables of analyses and of the results of runs.
 
 use laptime_analyze::{Cause, DeviceSummary, Group, Laps, PartKind, Prepared, Reported, TraceSummary, Traffic};
 use laptime_stats::Sorted;
@@ -9,12 +9,11 @@ use laptime_trace::format::{
 use laptime_trace::run::{CaseResult, Outcome, Run};
 use laptime_trace::{Nanos, Trace};
 
-/// The table that is written last: a rank that has it is complete.
+/// The table that is written last, and marks a rank as complete.
 pub const LAST: &str = "summary";
 
-/// Writes all tables of a trace.
 pub fn write_trace(trace: &Trace, source: &str, part: &Part) -> Result<(), WriteError> {
-    // Until the last table is there again, the rank is incomplete.
+    // Mark the rank as incomplete.
     part.write(LAST, 0, &[])?;
     for write in [parquet::spans, parquet::flows, parquet::marks, parquet::values] {
         write(trace, part)?;
@@ -50,7 +49,7 @@ fn write_laps(found: Option<&Laps>, part: &Part) -> Result<(), WriteError> {
     part.write("laps", laps.len(), &columns)
 }
 
-/// Writes the collectives of this rank alone: a query joins those of all ranks by communicator and sequence number.
+/// Writes the collectives of this rank. A query can join those of all ranks by communicator and sequence number.
 fn write_collectives(trace: &Trace, part: &Part) -> Result<(), WriteError> {
     let found = laptime_analyze::rank_collectives(trace);
     let columns = [
@@ -145,7 +144,7 @@ fn write_summary(
     part.write(LAST, devices.len().max(1), &columns)
 }
 
-/// The time of a part of a device's window; zero if it does not occur.
+/// The time of a part of a device's window.
 fn part_time(device: &DeviceSummary, kind: PartKind) -> Nanos {
     Nanos(device.gaps.parts.iter().filter(|part| part.kind == kind).map(|part| part.time.0).sum())
 }
@@ -155,7 +154,7 @@ fn busy(device: &DeviceSummary) -> Nanos {
     Nanos(work.into_iter().map(|kind| part_time(device, kind).0).sum())
 }
 
-/// The time of copies or communication, and its hidden part; zero if there is none.
+/// The time of copies or communication, and its hidden part.
 fn traffic(found: Option<Traffic>) -> (Option<Nanos>, Option<Nanos>) {
     let of = |time: fn(&Traffic) -> Nanos| Some(found.as_ref().map_or(Nanos(0), time));
     (of(|traffic| traffic.time), of(|traffic| traffic.hidden))

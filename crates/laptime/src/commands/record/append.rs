@@ -22,7 +22,6 @@ pub fn announced(folder: &Path) -> Vec<OwnTrace> {
     found
 }
 
-/// Removes the announcements.
 pub fn forget(folder: &Path) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         if entry.file_name().to_str().is_some_and(|name| name.starts_with(ANNOUNCED)) {

@@ -56,7 +56,6 @@ pub enum Message {
     ProgramEnded,
 }
 
-/// The controlling thread.
 #[derive(Debug)]
 pub struct Conductor {
     to: Sender<Message>,
@@ -72,17 +71,8 @@ impl Conductor {
     }
 
     /// A channel for requests.
-    pub fn requests(&self) -> Sender<Asked> {
-        let (requests, asked) = channel();
-        let to = self.to.clone();
-        thread::spawn(move || {
-            while let Ok(asked) = asked.recv() {
-                if to.send(Message::Asked(asked)).is_err() {
-                    return;
-                }
-            }
-        });
-        requests
+    pub fn sender(&self) -> Sender<Message> {
+        self.to.clone()
     }
 
     /// Stops the thread when the program has ended.

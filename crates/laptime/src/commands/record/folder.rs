@@ -23,7 +23,6 @@ pub struct Known {
     /// The command, with secrets redacted.
     pub command: Vec<String>,
     pub start: Start,
-    /// The folder of the run.
     pub run: PathBuf,
 }
 
@@ -36,7 +35,6 @@ pub fn of_rank(out: Option<&Path>, variable: impl Fn(&str) -> Option<String>) ->
     Some(out.map_or_else(|| PathBuf::from(job()), Path::to_owned).join(format!("rank-{rank}")))
 }
 
-/// How and when the program ended.
 #[derive(Debug, Clone, Copy)]
 pub struct End {
     pub status: ExitStatus,

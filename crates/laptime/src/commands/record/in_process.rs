@@ -103,7 +103,7 @@ impl Recorder {
 
     /// Waits until the library has written this state to its part. Returns at once without CUDA, and after a timeout if
     /// the library cannot record.
-    fn await_state(&self, wanted: State) {
+    fn await_state(&self, expected: State) {
         let until = Instant::now() + LONGEST_WAIT;
         let folder = self.folder.path().join(PARTS_FOLDER);
         while self.control.attached() > 0 && Instant::now() < until {
@@ -111,7 +111,7 @@ impl Recorder {
             let processes = parts::read(&folder);
             let own = processes.iter().find(|process| process.pid == std::process::id());
             let state = own.and_then(|process| process.states.last()).map(|(_, state)| *state);
-            if state.is_some_and(|state| state == wanted || state == State::TakenOver) {
+            if state.is_some_and(|state| state == expected || state == State::TakenOver) {
                 return;
             }
             // Reading the parts of a long recording takes time.

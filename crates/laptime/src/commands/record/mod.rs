@@ -45,8 +45,8 @@ const WRITING_TIME: Duration = Duration::from_millis(300);
 /// Profile any CUDA program: where its GPU time goes, and the main bottleneck
 ///
 /// Starts the command with a small library that CUDA itself loads, and records kernels, copies, syncs, launches and
-/// NVTX ranges of the program and of every process that it starts. Neither root nor a change of the program is needed.
-/// The exit status is the program's own.
+/// NVTX ranges of the program and its child processes. Needs neither root nor changes to the program. The exit status is
+/// that of the program.
 #[derive(Debug, clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -79,7 +79,7 @@ pub struct Args {
     /// Keep only the last TIME in memory; written by `laptime record dump` and when the program ends or crashes
     #[arg(long, value_name = "TIME", conflicts_with_all = ["after", "during"])]
     keep: Option<Seconds>,
-    /// Record allocations, and show device memory as a curve
+    /// Record allocations, and show device memory as a counter
     #[arg(long)]
     memory: bool,
     /// Record a CUDA graph kernel by kernel, or as one span per launch
@@ -168,7 +168,7 @@ fn record(args: &Args) -> anyhow::Result<Status> {
     let library = library::unpack(&run)?;
     let plan = args.plan();
     let settings = Settings {
-        parts: parts.path().to_owned(),
+        parts: parts.path.clone(),
         whole_graphs: args.graphs == Graphs::Whole,
         memory: args.memory,
         keep: args.keep.map(|keep| Duration::from_nanos(keep.nanos())),
@@ -181,8 +181,8 @@ fn record(args: &Args) -> anyhow::Result<Status> {
     let known = Known { command: args.redacted(), start: start(), run: run.clone() };
     folder::write_known(&known)?;
     let mut program = Program::start(&args.command, &library, control_folder.path(), signals)?;
-    let conductor = Conductor::start(plan, control, dump(&known, parts.path()));
-    if let Err(error) = control_folder.listen(conductor.requests()) {
+    let conductor = Conductor::start(plan, control, dump(&known, &parts.path));
+    if let Err(error) = control_folder.listen(conductor.sender()) {
         warn(&format!("the recording cannot be controlled from another terminal: {error:#}"));
     }
     let sampler = (!args.no_python).then(|| python::start(program.pid(), control, settings.keep));
@@ -216,11 +216,11 @@ fn finish(
     args: &Args,
 ) -> anyhow::Result<()> {
     // Give processes that outlive the program time to write their records.
-    if parts::pids(parts.path()).iter().any(|pid| Path::new("/proc").join(pid.to_string()).exists()) {
+    if parts::pids(&parts.path).iter().any(|pid| Path::new("/proc").join(pid.to_string()).exists()) {
         control.wake();
         thread::sleep(WRITING_TIME);
     }
-    let mut recording = Recording::read(parts.path(), observations, known.start)?;
+    let mut recording = Recording::read(&parts.path, observations, known.start)?;
     if let Some(flag) = args.flag_against_pauses() {
         recording.overhead = Overhead::NotMeasured { flag };
     }
@@ -253,25 +253,18 @@ fn dump(known: &Known, parts: &Path) -> impl Fn() -> String + Send + 'static {
     }
 }
 
-enum Parts {
-    /// In the folder of the run.
-    InRun(PathBuf),
-    /// In memory; removed at the end.
-    InMemory(PathBuf),
+struct Parts {
+    path: PathBuf,
+    /// On a file system in memory; removed at the end.
+    is_in_memory: bool,
 }
 
 impl Parts {
-    fn path(&self) -> &Path {
-        match self {
-            Self::InRun(path) | Self::InMemory(path) => path,
-        }
-    }
-
     /// Moves the parts to the folder of the run, compressed.
     fn keep_in(&self, run: &Path) {
         let kept = run.join(PARTS_FOLDER);
         let _ = fs::create_dir_all(&kept);
-        for path in parts::files(self.path()) {
+        for path in parts::files(&self.path) {
             // A part that cannot be compressed stays as it is.
             if parts::compress(&path, &kept).is_ok() {
                 let _ = fs::remove_file(&path);
@@ -282,8 +275,8 @@ impl Parts {
 
 impl Drop for Parts {
     fn drop(&mut self) {
-        if let Self::InMemory(path) = self {
-            let _ = fs::remove_dir_all(path);
+        if self.is_in_memory {
+            let _ = fs::remove_dir_all(&self.path);
         }
     }
 }
@@ -292,12 +285,12 @@ fn parts_folder(run: &Path, is_in_memory: bool) -> anyhow::Result<Parts> {
     if is_in_memory {
         let memory = PathBuf::from(format!("/dev/shm/laptime-{}-{}", process::user(), std::process::id()));
         if library::private_folder(&memory).is_ok() {
-            return Ok(Parts::InMemory(memory));
+            return Ok(Parts { path: memory, is_in_memory });
         }
     }
-    let folder = run.join(PARTS_FOLDER);
-    library::private_folder(&folder)?;
-    Ok(Parts::InRun(folder))
+    let path = run.join(PARTS_FOLDER);
+    library::private_folder(&path)?;
+    Ok(Parts { path, is_in_memory: false })
 }
 
 fn start() -> Start {

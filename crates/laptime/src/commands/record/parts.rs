@@ -62,7 +62,6 @@ impl Process {
         }
     }
 
-    /// The rank in a distributed run.
     pub fn rank(&self) -> Option<u64> {
         let names = ["RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "LOCAL_RANK"];
         names.iter().find_map(|name| self.infos.get(*name)?.parse().ok())
@@ -89,7 +88,6 @@ pub fn read(folder: &Path) -> Vec<Process> {
     files.into_par_iter().map(|((start, pid), parts)| process(pid, start, parts)).collect()
 }
 
-/// The part files in a folder.
 pub fn files(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
     entries.filter(|path| named(path).is_some()).collect()

@@ -9,6 +9,7 @@ use std::{fs, thread, time::Duration};
 use anyhow::Context;
 use laptime_capture::process;
 
+use super::conduct::Message;
 use super::library::{private_folder, runtime_folder};
 use crate::failure::{Hinted, refusal};
 
@@ -56,7 +57,7 @@ impl Folder {
     }
 
     /// Listens for requests on a thread.
-    pub fn listen(&self, to: Sender<Asked>) -> anyhow::Result<()> {
+    pub fn listen(&self, to: Sender<Message>) -> anyhow::Result<()> {
         let path = self.0.join("socket");
         let listener = UnixListener::bind(&path).with_context(|| format!("cannot listen on `{}`", path.display()))?;
         thread::spawn(move || {
@@ -91,7 +92,7 @@ fn recorders(base: &Path) -> Vec<u32> {
     found
 }
 
-fn serve(mut stream: UnixStream, to: &Sender<Asked>) {
+fn serve(mut stream: UnixStream, to: &Sender<Message>) {
     // Should the folder have been opened to other users.
     let peer = rustix::net::sockopt::socket_peercred(&stream);
     if !peer.is_ok_and(|peer| peer.uid.as_raw() == process::user()) {
@@ -106,7 +107,7 @@ fn serve(mut stream: UnixStream, to: &Sender<Asked>) {
     let (answer, answered) = channel();
     let asked = Request::ALL.into_iter().find(|request| request.word() == line.trim());
     let shown = match asked {
-        Some(request) if to.send((request, answer)).is_ok() => answered.recv_timeout(PATIENCE).ok(),
+        Some(request) if to.send(Message::Asked((request, answer))).is_ok() => answered.recv_timeout(PATIENCE).ok(),
         _ => None,
     };
     let shown = shown.unwrap_or_else(|| "error: the recorder does not answer".to_owned());

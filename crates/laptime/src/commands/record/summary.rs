@@ -113,6 +113,19 @@ fn answer(Diagnosis { findings, remarks, idle_lines, .. }: &Diagnosis) -> Vec<St
     shown
 }
 
+/// Problems with other profilers, by the names that the library uses, and their notes.
+const OTHER_PROFILERS: [(&str, &str); 3] = [
+    (
+        "stepped-aside",
+        "torch.profiler (or another profiler) started inside the program; kernels after that are in its own profile, not here",
+    ),
+    ("taken-over", "another profiler in the program took over CUPTI, so kernels are missing here"),
+    (
+        "no-calls",
+        "CUPTI is older than 12.6 and another profiler listens to calls: kernels were recorded, calls were not",
+    ),
+];
+
 /// Problems, with what to do.
 fn problems(recording: &Recording, attached: u32) -> Vec<String> {
     let mut found = Vec::new();
@@ -121,9 +134,8 @@ fn problems(recording: &Recording, attached: u32) -> Vec<String> {
     } else if attached == 0 {
         found.push("the program did not use CUDA; the trace contains the stages that it recorded itself".to_owned());
     }
-    let has =
-        |name: &str| recording.processes.iter().filter(|process| process.problems.iter().any(|p| p == name)).count();
-    if has("no-cupti") > 0 {
+    let has = |name: &str| recording.processes.iter().flat_map(|process| &process.problems).any(|known| known == name);
+    if has("no-cupti") {
         found.push(
             "libcupti was not found, so no kernels were recorded; install it with `pip install nvidia-cuda-cupti` \
              (CUDA 12: `nvidia-cuda-cupti-cu12`) or with the package cuda-cupti of the CUDA toolkit"
@@ -132,22 +144,7 @@ fn problems(recording: &Recording, attached: u32) -> Vec<String> {
     } else if attached > 0 && recording.kernels() == 0 {
         found.push("the program started CUDA but ran no kernels while recording was on".to_owned());
     }
-    if has("stepped-aside") > 0 {
-        found.push(
-            "torch.profiler (or another profiler) started inside the program; kernels after that are in its own \
-             profile, not here"
-                .to_owned(),
-        );
-    }
-    if has("taken-over") > 0 {
-        found.push("another profiler in the program took over CUPTI, so kernels are missing here".to_owned());
-    }
-    if has("no-calls") > 0 {
-        found.push(
-            "CUPTI is older than 12.6 and another profiler listens to calls: kernels were recorded, calls were not"
-                .to_owned(),
-        );
-    }
+    found.extend(OTHER_PROFILERS.into_iter().filter(|(name, _)| has(name)).map(|(_, note)| note.to_owned()));
     if let Some(problem) = &recording.samples.1 {
         found.push(format!("Python stacks were not sampled: {problem}"));
     }

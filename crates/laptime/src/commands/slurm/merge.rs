@@ -1,4 +1,4 @@
-//! Joins the results of tasks: one run folder per node, because timings of different nodes are not comparable.
+//! Merges the results of tasks into one run folder per node, since timings of different nodes are not comparable.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs;
@@ -11,7 +11,7 @@ use laptime_trace::run::{AxisValues, CaseResult, RESULTS_FILE, RUN_FILE, Run, re
 
 use crate::{run_folder, session::Finished};
 
-/// The folders of nodes in the folder of a shard.
+/// The node folders of a shard.
 pub fn nodes_in(shard: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let entries = match fs::read_dir(shard) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -23,7 +23,7 @@ pub fn nodes_in(shard: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(folders)
 }
 
-/// The finished results of a shard, from all nodes that worked on it; each case and process once.
+/// The finished results of a shard from all its nodes, without duplicates.
 pub fn finished_in(shard: &Path) -> anyhow::Result<Vec<CaseResult>> {
     let mut known = HashSet::new();
     let mut results = Vec::new();
@@ -41,8 +41,8 @@ fn results_of(folder: &Path) -> anyhow::Result<Vec<CaseResult>> {
     Ok(read_results(&path)?.results.into_iter().filter(CaseResult::is_finished).collect())
 }
 
-/// Joins what is finished and writes it: into the folder of the run if one node measured everything, else into a folder per
-/// node. Returns the nodes in order of their names.
+/// Writes the finished results: into the folder of the run if there is only one node, else into a folder per node. Returns
+/// the nodes, sorted by name.
 pub fn merge(submission: &Submission, folder: &Path) -> anyhow::Result<Vec<(String, Finished)>> {
     let mut nodes: BTreeMap<String, (Run, Vec<CaseResult>)> = BTreeMap::new();
     for at in 0..submission.shards.len() {
@@ -70,7 +70,7 @@ pub fn merge(submission: &Submission, folder: &Path) -> anyhow::Result<Vec<(Stri
     };
     let merged: anyhow::Result<Vec<_>> = nodes.into_iter().map(merge_node).collect();
     if !is_single {
-        // What was merged before another node took part.
+        // Files from before a second node took part.
         for file in [RESULTS_FILE, RUN_FILE, run_folder::PAGE_FILE] {
             let _ = fs::remove_file(folder.join(file));
         }
@@ -78,14 +78,13 @@ pub fn merge(submission: &Submission, folder: &Path) -> anyhow::Result<Vec<(Stri
     merged
 }
 
-/// The node that measured the first results of a shard.
+/// The first node with results of a shard.
 pub fn node_of(shard: &Path) -> anyhow::Result<Option<String>> {
     let has_results = |node: &PathBuf| results_of(node).is_ok_and(|results| !results.is_empty());
     let node = nodes_in(shard)?.into_iter().find(has_results);
     Ok(node.and_then(|node| Some(node.file_name()?.to_string_lossy().into_owned())))
 }
 
-/// Writes the run of one node.
 fn write(submission: &Submission, run: Run, results: Vec<CaseResult>, folder: PathBuf) -> anyhow::Result<Finished> {
     run_folder::create(&folder)?;
     let mut cases = Vec::new();
@@ -105,7 +104,6 @@ fn write(submission: &Submission, run: Run, results: Vec<CaseResult>, folder: Pa
     Ok(Finished { folder, run, results, expected, was_interrupted: false })
 }
 
-/// Adds the values of other axes.
 fn join_axes(axes: &mut [AxisValues], others: &[AxisValues]) {
     for axis in axes {
         let values = others.iter().filter(|other| other.axis == axis.axis).flat_map(|other| &other.values);

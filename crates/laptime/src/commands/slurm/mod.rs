@@ -1,4 +1,4 @@
-//! `laptime bench --slurm`: a sweep as a Slurm job array, followed, resumed and merged.
+//! `laptime bench --slurm`: runs a sweep as a Slurm job array.
 
 mod merge;
 mod queue;
@@ -13,7 +13,7 @@ use laptime_bench::{
     GivenSettings,
     slurm::{ArrayJob, NoSuchAxis, SLURM_FILE, Shard, SlurmOptions, Submission, TASK_SCRIPT, Task, shards},
 };
-use laptime_report::{Cell, Column, Table};
+use laptime_report::{Cell, table};
 
 use self::merge::{finished_in, merge, node_of};
 use self::queue::{is_available, queue, sbatch};
@@ -31,7 +31,6 @@ use crate::{
     run_folder,
 };
 
-/// How often the queue is asked.
 const POLL: Duration = Duration::from_secs(2);
 
 /// A sweep as a Slurm job array
@@ -68,7 +67,7 @@ pub struct SlurmArgs {
 }
 
 impl SlurmArgs {
-    /// A flag that was given although the run does not use Slurm.
+    /// A given flag that needs `--slurm`.
     pub fn stray(&self) -> Option<&'static str> {
         let given = first_given([
             ("shard-by", self.shard_by.is_some()),
@@ -95,7 +94,6 @@ impl SlurmArgs {
     }
 }
 
-/// Whether the run in a folder was submitted to Slurm.
 pub fn is_submitted(folder: &Path) -> bool {
     folder.join(SLURM_FILE).is_file()
 }
@@ -127,7 +125,7 @@ pub fn submit(app: &App, request: &Request, out: &mut dyn Write) -> anyhow::Resu
     follow(request, &submission, &folder, out)
 }
 
-/// Attaches to a submitted run again, and submits the shards that are incomplete and not in the queue.
+/// Attaches to a submitted run, and submits incomplete shards that are not in the queue.
 pub fn resume(request: &Request, folder: &Path, out: &mut dyn Write) -> anyhow::Result<Status> {
     let folder = folder.canonicalize().with_context(|| format!("cannot find `{}`", folder.display()))?;
     if request.is_specific() || request.place.out.is_some() {
@@ -144,14 +142,14 @@ pub fn resume(request: &Request, folder: &Path, out: &mut dyn Write) -> anyhow::
         let missing: Vec<Shard> = missing.iter().map(|&at| submission.shards[at].clone()).collect();
         return show_shards(&missing, &request.place.format, out);
     }
-    // Tasks that must run on one node come first.
+    // Tasks that must run on a certain node come first.
     for (node, shards) in by_node(&folder, missing)?.into_iter().rev() {
         submit_shards(&mut submission, &folder, ("resumed", node.as_deref()), shards)?;
     }
     follow(request, &submission, &folder, out)
 }
 
-/// Groups shards by the node that has begun them, if it is available: their cases are compared with one another.
+/// Groups shards by the node that started them, if it is available, since their cases are compared with one another.
 fn by_node(folder: &Path, shards: Vec<usize>) -> anyhow::Result<BTreeMap<Option<String>, Vec<usize>>> {
     let mut nodes: BTreeMap<Option<String>, Vec<usize>> = BTreeMap::new();
     for shard in shards {
@@ -182,7 +180,7 @@ fn command_words() -> anyhow::Result<Vec<String>> {
     words.map(text).collect()
 }
 
-/// Submits shards as an array, and a job that merges their results when the array has ended.
+/// Submits shards as an array, and a job that merges the results after it.
 fn submit_shards(
     submission: &mut Submission,
     folder: &Path,
@@ -211,13 +209,13 @@ fn submit_shards(
     Ok(())
 }
 
-/// A path as a shell takes it.
+/// A path, quoted for a shell.
 fn quoted(path: &Path) -> String {
     let text = path.to_string_lossy();
     shlex::try_quote(&text).map_or_else(|_| text.to_string(), |quoted| quoted.into_owned())
 }
 
-/// Waits until no task is left in the queue, then merges and shows the results.
+/// Waits until the queue has no more tasks, then merges and shows the results.
 fn follow(request: &Request, submission: &Submission, folder: &Path, out: &mut dyn Write) -> anyhow::Result<Status> {
     let shown = quoted(folder);
     if request.slurm.detach {
@@ -242,7 +240,7 @@ fn follow(request: &Request, submission: &Submission, folder: &Path, out: &mut d
     finish(request, submission, folder, out)
 }
 
-/// Merges and shows what there is, and fails if something is missing.
+/// Merges and shows the results; fails if some are missing.
 fn finish(request: &Request, submission: &Submission, folder: &Path, out: &mut dyn Write) -> anyhow::Result<Status> {
     let merged = merge(submission, folder)?;
     let mut status = Status::Done;
@@ -273,7 +271,7 @@ fn finish(request: &Request, submission: &Submission, folder: &Path, out: &mut d
     refuse(format!("{count} of {of} tasks did not finish: {}", names.join(", ")), hint)
 }
 
-/// How many results each shard has.
+/// The number of results of each shard.
 fn done(submission: &Submission, folder: &Path) -> anyhow::Result<Vec<usize>> {
     let of = |at| Ok(finished_in(&Submission::shard_folder(folder, at))?.len());
     (0..submission.shards.len()).map(of).collect()
@@ -286,12 +284,12 @@ fn incomplete(submission: &Submission, folder: &Path) -> anyhow::Result<Vec<usiz
 }
 
 fn show_shards(shards: &[Shard], format: &FormatArgs, out: &mut dyn Write) -> anyhow::Result<Status> {
-    let columns = [("task", "task"), ("shard", "shard"), ("cases", "cases"), ("results", "results")];
-    let mut table = Table::new("shards", columns.map(|(key, label)| Column::new(key, label)));
-    for (at, shard) in shards.iter().enumerate() {
-        let counts = [shard.cases.len(), shard.expected()].map(|count| Cell::Count(count as u64));
-        table.push([vec![Cell::Whole(at as i64), Cell::text(&shard.name)], counts.into()].concat());
-    }
+    let mut table = table!("shards", shards.iter().enumerate(), (at, shard): (usize, &Shard) => [
+        ("task") => Cell::Whole(at as i64),
+        ("shard") => Cell::text(&shard.name),
+        ("cases") => Cell::Count(shard.cases.len() as u64),
+        ("results") => Cell::Count(shard.expected() as u64),
+    ]);
     table.note(format!("{}; nothing was submitted.", plural(shards.len(), "task", "tasks")));
     write_to_screen(&table, format.format(), out)?;
     Ok(Status::Done)
@@ -308,7 +306,6 @@ pub struct StatusArgs {
     format: FormatArgs,
 }
 
-/// Runs `laptime status`.
 pub fn status(args: &StatusArgs, out: &mut dyn Write) -> anyhow::Result<Status> {
     if !is_submitted(&args.run) {
         let reason = format!("`{}` is not a run that was submitted to Slurm", args.run.display());
@@ -317,21 +314,19 @@ pub fn status(args: &StatusArgs, out: &mut dyn Write) -> anyhow::Result<Status> 
     let submission = Submission::read(&args.run)?;
     let queued = queue(&submission).map_err(|error| warn(&format!("the state of tasks is unknown: {error:#}"))).ok();
     let done = done(&submission, &args.run)?;
-    let columns = ["task", "shard", "state", "node", "done", "of", "reason"];
-    let mut table = Table::new("status", columns.map(|name| Column::new(name, name)));
-    for (at, shard) in submission.shards.iter().enumerate() {
+    let shards = submission.shards.iter().enumerate();
+    let mut table = table!("status", shards, (at, shard): (usize, &Shard) => {
         let task = queued.as_ref().and_then(|tasks| tasks.iter().rev().find(|task| task.shard == at));
         let text = |text: Option<&str>| text.map_or(Cell::Empty, Cell::text);
-        table.push([
-            Cell::Whole(at as i64),
-            Cell::text(&shard.name),
-            Cell::text(state(task, queued.is_some(), done[at] >= shard.expected())),
-            text(task.and_then(|task| task.node.as_deref())),
-            Cell::Count(done[at] as u64),
-            Cell::Count(shard.expected() as u64),
-            text(task.and_then(|task| task.reason.as_deref())),
-        ]);
-    }
+    } [
+        ("task") => Cell::Whole(at as i64),
+        ("shard") => Cell::text(&shard.name),
+        ("state") => Cell::text(state(task, queued.is_some(), done[at] >= shard.expected())),
+        ("node") => text(task.and_then(|task| task.node.as_deref())),
+        ("done") => Cell::Count(done[at] as u64),
+        ("of") => Cell::Count(shard.expected() as u64),
+        ("reason") => text(task.and_then(|task| task.reason.as_deref())),
+    ]);
     let shown = quoted(&args.run);
     table.note(format!("`laptime bench --resume {shown}` attaches, submits what is missing, and merges the results."));
     write_to_screen(&table, args.format.format(), out)?;

@@ -1,4 +1,4 @@
-//! Slurm's programs: `sbatch` and `squeue`. Arguments go to them as words.
+//! Runs `sbatch`, `squeue` and `sinfo`, without a shell.
 
 use std::{ffi::OsString, io, process::Command};
 
@@ -7,13 +7,12 @@ use laptime_bench::slurm::{QUEUE_FORMAT, Submission, Task, parse_job, parse_queu
 
 use crate::failure::{Hinted, refuse};
 
-/// Submits a job and returns its number.
 pub fn sbatch(words: &[OsString]) -> anyhow::Result<u64> {
     let output = run("sbatch", words)?;
     parse_job(&output).with_context(|| format!("`sbatch` printed no job number: {}", output.trim()))
 }
 
-/// The tasks of a run that wait or run. A job that Slurm no longer knows has ended.
+/// The pending and running tasks of a run. A job that Slurm no longer knows has ended.
 pub fn queue(submission: &Submission) -> anyhow::Result<Vec<Task>> {
     if submission.jobs.is_empty() {
         return Ok(Vec::new());
@@ -27,7 +26,7 @@ pub fn queue(submission: &Submission) -> anyhow::Result<Vec<Task>> {
     }
 }
 
-/// Whether a node can run tasks, now or after other jobs.
+/// Whether a node can run tasks, possibly after other jobs.
 pub fn is_available(node: &str) -> bool {
     let words = ["--noheader", &format!("--nodes={node}"), "--format=%T"].map(OsString::from);
     let usable = ["idle", "allocated", "mixed", "completing"];

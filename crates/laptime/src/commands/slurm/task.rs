@@ -1,4 +1,4 @@
-//! A task of the array: measures what its shard still lacks.
+//! A task of the array: measures the cases of its shard that lack results.
 
 use std::path::PathBuf;
 

@@ -17,7 +17,6 @@ const OWNED_BY_C: u8 = 3;
 /// Offset of the native id in a `pthread_t` of glibc on x86-64.
 const NATIVE_ID_IN_THREAD: u64 = 720;
 
-/// A CPython interpreter in a process.
 pub struct Interpreter {
     pid: u32,
     layout: Layout,
