@@ -2,7 +2,7 @@
 
 #![no_main]
 
-use laptime_analyze::{By, Dividing, accounts, gaps, laps, overlap, stages, syncs, top, waterfall};
+use laptime_analyze::{AccountOptions, By, accounts, gaps, laps, overlap, stages, syncs, top, waterfall};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
@@ -13,7 +13,7 @@ fuzz_target!(|bytes: &[u8]| {
     let _ = laps(&trace, None);
     let _ = gaps(&trace, None, 5);
     let _ = syncs(&trace, None);
-    if let Ok(found) = accounts(&trace, &Dividing { by: By::Operation, ..Dividing::default() }) {
+    if let Ok(found) = accounts(&trace, &AccountOptions { by: By::Operation, ..AccountOptions::default() }) {
         let sum: u64 = found.whole.entries.iter().map(|entry| entry.time).sum();
         assert_eq!(sum, found.whole.total);
         waterfall(&found, &found);

@@ -23,15 +23,15 @@ use self::{machine::*, results::*, trace::*};
 
 pub use self::{
     ab::{Ab, ab},
-    account::{Account, Accounts, By, Dividing, Entry, EntryKind, LapsCovered, NoAccount, Owner, accounts},
+    account::{Account, AccountOptions, Accounts, By, Entry, EntryKind, LapsCovered, NoAccount, Owner, accounts},
     against::{PromptAgainst, TextAgainst, against_text},
     bottleneck::{Bottleneck, Evidence, Fix, Gain, Reported, Severity},
     by_case::{CaseId, Trouble, TroubleKind, distinct, grouped},
     c2c::{JoinedStages, joined_stages},
-    cases::{CaseFigures, Cases, Course, MeasuredFigures, MetricFigures, StateFigures, cases},
+    cases::{CaseFigures, Cases, MeasuredFigures, MetricFigures, Stability, StateFigures, cases},
     check::findings,
     cold_start::{ColdPart, ColdStart, ColdWork, StageShift, cold_start, middle_start},
-    compare::{Compared, ComparedCase, Comparing, NotCompared, Pair, RunResults, Which, compare, metrics},
+    compare::{CompareOptions, Compared, ComparedCase, NotCompared, Pair, RunResults, Which, compare, metrics},
     critical_path::{CriticalPath, PathKind, PathName, PathPart, Prediction, critical_path},
     crossover::{
         Answer as CrossoverAnswer, Crossing, Crossover, Ends, FLOOR as CROSSOVER_FLOOR, REACH as EXTRAPOLATION_REACH,
@@ -40,7 +40,7 @@ pub use self::{
     devices::launch_starts,
     diagnose::{Diagnosis, FindingLimits, NEAR_LIMIT, NoLimit, RULES, Rule, diagnose, diagnose_with, rule},
     differences::{Difference, differences},
-    doctor::{Check, Doctor, GpuHealth, Level, Patient, PeaksState, doctor},
+    doctor::{Check, Doctor, DoctorInput, GpuHealth, Level, PeaksState, doctor},
     doubt::Doubt,
     doubts::{SharedDoubt, doubts},
     explain::{TOPICS, Topic, current_id, explain},

@@ -1,6 +1,6 @@
 //! The pages of runs and of comparisons: charts, findings and tables.
 
-use laptime_analyze::{ProfiledRun, Profiling, SharedDoubt};
+use laptime_analyze::{ProfiledRun, Profiling, SharedDoubt, plural};
 use laptime_report::chart::{Chart, Theme};
 use laptime_report::html::{escape, html, prose};
 use laptime_report::{Table, profiling, tables};
@@ -61,7 +61,7 @@ fn subtitle(answer: &Profiling) -> String {
         gpu.filter(|_| run.device != "cpu").or_else(|| run.environment.machine.cpu.clone()).unwrap_or_default()
     });
     let cases: usize = answer.runs.iter().map(|named| named.read.results.len()).sum();
-    let mut parts = vec![workloads.join(", "), format!("{cases} {}", if cases == 1 { "case" } else { "cases" })];
+    let mut parts = vec![workloads.join(", "), plural(cases, "case", "cases")];
     parts.extend(device);
     parts.retain(|part| !part.is_empty());
     parts.join(" · ")

@@ -8,6 +8,8 @@ use std::borrow::Cow;
 
 use laptime_analyze::Note;
 
+use crate::layout::single;
+
 /// The name of a column or fact: a constant, or an axis or metric of a workload.
 pub type Name = Cow<'static, str>;
 
@@ -98,6 +100,12 @@ impl Table {
     /// Adds a sentence on how to read the table, which people see with `--verbose`.
     pub fn legend(&mut self, sentence: impl Into<String>) {
         self.legend.push(sentence.into());
+    }
+
+    /// The facts that people see: label and value.
+    pub(crate) fn shown_facts(&self) -> impl Iterator<Item = (&str, String)> {
+        let facts = self.facts.iter().filter(|fact| !fact.value.is_empty());
+        facts.filter_map(|fact| Some((fact.label.as_deref()?, single(&fact.value))))
     }
 
     /// Returns the cells of a column from top to bottom.

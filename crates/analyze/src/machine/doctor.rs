@@ -18,7 +18,7 @@ const COARSEST: f64 = 0.1;
 
 /// The input: a machine, its noise, and the features of the program.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Patient<'a> {
+pub struct DoctorInput<'a> {
     /// The machine and the build.
     pub environment: &'a Environment,
     /// The noise measurement.
@@ -95,9 +95,9 @@ impl Doctor {
 }
 
 /// Runs all checks.
-pub fn doctor(patient: &Patient<'_>) -> Doctor {
-    let Environment { machine, build, load, available_bytes } = patient.environment;
-    let noise = patient.noise;
+pub fn doctor(input: &DoctorInput<'_>) -> Doctor {
+    let Environment { machine, build, load, available_bytes } = input.environment;
+    let noise = input.noise;
     let mut checks = vec![
         check::build(build),
         check::governor(machine.governor.as_deref(), machine.virtual_machine.is_some()),
@@ -113,13 +113,13 @@ pub fn doctor(patient: &Patient<'_>) -> Doctor {
         check::clock_source(&noise.clock, machine.clock_source.as_deref()),
         check::clock(noise.clock.step_ns, noise.clock.reading_ns),
         check::memory(*available_bytes, machine.memory_bytes),
-        check::gpu(machine, patient.driver, patient.has_cuda, patient.no_gpu.filter(|_| patient.has_cuda)),
+        check::gpu(machine, input.driver, input.has_cuda, input.no_gpu.filter(|_| input.has_cuda)),
     ]);
-    for health in patient.gpus {
+    for health in input.gpus {
         checks.push(check::gpu_state(health));
         checks.push(check::kernel_records(&health.device, health.no_kernels.as_deref()));
     }
-    checks.extend(patient.peaks.iter().map(|(device, state)| check::peaks(device, *state)));
+    checks.extend(input.peaks.iter().map(|(device, state)| check::peaks(device, *state)));
     Doctor { checks, finest: (!build.is_unoptimised()).then(|| finest(noise)) }
 }
 
@@ -157,7 +157,7 @@ mod tests {
     }
 
     fn examined(environment: &Environment, noise: &Noise) -> Doctor {
-        doctor(&Patient {
+        doctor(&DoctorInput {
             environment,
             noise,
             driver: Some("580.65"),
@@ -202,7 +202,10 @@ mod tests {
             Some(StallStats { threads: 2, watched_ns: 1_000, lost_ns: 45, gaps: 1, ..StallStats::default() });
         let doctor = examined(&environment, &noise);
         assert_eq!(doctor.verdict(), "Differences of about 4.5 % and more can be measured on this machine.");
-        assert_eq!(failed(&doctor), [("speed, 1 thread", Level::Doubt), ("interruptions, all threads", Level::Doubt)]);
+        assert_eq!(
+            failed(&doctor),
+            [("speed, 1 thread", Level::Warning), ("interruptions, all threads", Level::Warning)]
+        );
     }
 
     #[test]
@@ -219,7 +222,7 @@ mod tests {
     fn unknown_machine_properties_give_no_claims() {
         let nothing = Environment::default();
         let noise = Noise::default();
-        let patient = Patient {
+        let input = DoctorInput {
             environment: &nothing,
             noise: &noise,
             driver: None,
@@ -228,7 +231,7 @@ mod tests {
             no_gpu: None,
             peaks: &[("cpu".to_owned(), PeaksState::NotMeasured)],
         };
-        let doctor = doctor(&patient);
+        let doctor = doctor(&input);
         let notes =
             ["governor", "boost", "load", "steal time", "memory", "GPU", "peaks"].map(|word| (word, Level::Note));
         let failed = failed(&doctor);
@@ -256,7 +259,7 @@ mod tests {
             state,
             no_kernels: Some("cannot load `libcupti.so.13`".into()),
         };
-        let patient = Patient {
+        let input = DoctorInput {
             environment: &environment,
             noise: &noise,
             driver: Some("580.65"),
@@ -265,8 +268,8 @@ mod tests {
             no_gpu: None,
             peaks: &[("cpu".to_owned(), PeaksState::Measured)],
         };
-        let doctor = doctor(&patient);
-        assert_eq!(failed(&doctor), [("GPU state", Level::Doubt), ("kernel records", Level::Note)]);
+        let doctor = doctor(&input);
+        assert_eq!(failed(&doctor), [("GPU state", Level::Warning), ("kernel records", Level::Note)]);
         let seen: Vec<String> =
             doctor.checks.iter().filter(|check| check.level != Level::Good).map(|check| check.seen.clone()).collect();
         assert_eq!(seen, ["cuda:0: 1410 of 1980 MHz, 699 of 700 W, 71 °C, CUDA 13.0", "cuda:0: no CUPTI"]);
@@ -275,7 +278,7 @@ mod tests {
     #[test]
     fn an_unusable_gpu_is_reported_with_its_reason() {
         let (environment, noise) = quiet();
-        let patient = Patient {
+        let input = DoctorInput {
             environment: &environment,
             noise: &noise,
             driver: Some("550.1"),
@@ -284,8 +287,8 @@ mod tests {
             no_gpu: Some("the NVIDIA driver knows CUDA 12.4, and CUDA 13.0 is needed"),
             peaks: &[("cpu".to_owned(), PeaksState::Measured)],
         };
-        let doctor = doctor(&patient);
-        assert_eq!(failed(&doctor), [("GPU", Level::Doubt)]);
+        let doctor = doctor(&input);
+        assert_eq!(failed(&doctor), [("GPU", Level::Warning)]);
         let meaning = doctor.checks.iter().find_map(|check| check.meaning.clone());
         assert_eq!(
             meaning.as_deref(),

@@ -83,7 +83,7 @@ pub struct MeasuredFigures {
     /// How the warm-up ended, in the least certain process.
     pub steady: Steady,
     /// How the iterations develop over time.
-    pub course: Course,
+    pub stability: Stability,
 }
 
 impl MeasuredFigures {
@@ -128,7 +128,7 @@ pub struct MetricFigures {
 
 /// How the counted iterations develop over time, over all processes.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Course {
+pub struct Stability {
     /// Slow iterations at the start, in the process with the most of them.
     pub slow_start: Option<SlowStart>,
     /// Processes that did not reach a steady state.
@@ -173,7 +173,7 @@ fn measured(processes: &Processes<'_>, peaks: Option<&Peaks>) -> Option<Measured
         warmup_iterations: all.iter().map(|measured| measured.warmup_ns.len()).max().unwrap_or(0),
         stopped: all.iter().map(|measured| measured.stopped).reduce(less_certain)?,
         steady: all.iter().map(|measured| measured.steady).max_by_key(|&steady| doubtfulness(steady))?,
-        course: course(&all),
+        stability: stability(&all),
     })
 }
 
@@ -245,22 +245,22 @@ fn less_certain(one: StopReason, other: StopReason) -> StopReason {
     if rank(other) > rank(one) { other } else { one }
 }
 
-fn course(all: &[&Measured]) -> Course {
-    let mut course = Course::default();
+fn stability(all: &[&Measured]) -> Stability {
+    let mut stability = Stability::default();
     for measured in all {
         let iterations = numbers(&measured.wall_ns);
         let slow = slow_start(&iterations).ok().flatten();
         let count = |slow: Option<SlowStart>| slow.map_or(0, |slow| slow.count);
-        course.add_steadiness(&iterations, measured.steady);
-        course.add_outliers(&iterations, count(slow));
-        if count(slow) > count(course.slow_start) {
-            course.slow_start = slow;
+        stability.add_steadiness(&iterations, measured.steady);
+        stability.add_outliers(&iterations, count(slow));
+        if count(slow) > count(stability.slow_start) {
+            stability.slow_start = slow;
         }
     }
-    course
+    stability
 }
 
-impl Course {
+impl Stability {
     fn add_steadiness(&mut self, iterations: &[f64], steady: Steady) {
         match steadiness(iterations) {
             _ if steady == Steady::NotReached => self.unsteady += 1,

@@ -130,7 +130,7 @@ pub fn cold_start(trace: &Trace) -> Option<ColdStart> {
     let seen = Seen::of(trace)?;
     let (iterations, later) = (&seen.iterations, seen.iterations.len() / 2);
     let first = iterations.first()?;
-    let steady: &[Taken] = if iterations.len() < LEAST_ITERATIONS { &[] } else { &iterations[later..] };
+    let steady: &[IterationParts] = if iterations.len() < LEAST_ITERATIONS { &[] } else { &iterations[later..] };
     let steady_ns = middle(steady.iter().map(|iteration| iteration.nanos));
     let mut start = ColdStart {
         before_ns: seen.before_ns,
@@ -158,7 +158,7 @@ type Parts = [(u64, u64); ColdWork::ALL.len()];
 
 /// The parts of an iteration.
 #[derive(Debug, Default)]
-struct Taken {
+struct IterationParts {
     start: u64,
     nanos: u64,
     parts: Parts,
@@ -171,7 +171,7 @@ struct Taken {
 struct Seen {
     before_ns: u64,
     before: Parts,
-    iterations: Vec<Taken>,
+    iterations: Vec<IterationParts>,
     /// The unexplained time of each stage directly inside iterations, per iteration; `None` is outside all stages.
     unmarked: BTreeMap<Option<NameId>, BTreeMap<usize, u64>>,
     names: BTreeMap<NameId, String>,
@@ -213,7 +213,7 @@ impl Seen {
     fn place(&mut self, trace: &Trace, span: &Span<'_>, around: Place) -> Place {
         if is_iteration(span) && around.iteration.is_none() {
             let (start, nanos) = (span.start.0, span.duration.0);
-            self.iterations.push(Taken { start, nanos, ..Taken::default() });
+            self.iterations.push(IterationParts { start, nanos, ..IterationParts::default() });
             return Place { iteration: Some(self.iterations.len() - 1), ..Place::default() };
         }
         let work = ColdWork::of_stage(span.name).map(|(work, _)| work).or(around.work);
@@ -290,7 +290,7 @@ fn before(seen: &Seen) -> Vec<ColdPart> {
 }
 
 /// The extra time of the first iteration. The cost of page faults is an estimate, limited to the remaining time.
-fn parts_beyond(first: &Taken, steady: &[Taken], beyond: i64, page: Option<f64>) -> Vec<ColdPart> {
+fn parts_beyond(first: &IterationParts, steady: &[IterationParts], beyond: i64, page: Option<f64>) -> Vec<ColdPart> {
     let mut parts = Vec::new();
     for work in ColdWork::ALL {
         let (nanos, count) = first.parts[work.index()];
@@ -307,7 +307,13 @@ fn parts_beyond(first: &Taken, steady: &[Taken], beyond: i64, page: Option<f64>)
 }
 
 /// Memory that only the first iteration touches, without memory that was allocated in it.
-fn touched(first: &Taken, steady: &[Taken], page: Option<f64>, parts: &[ColdPart], left: i64) -> Option<ColdPart> {
+fn touched(
+    first: &IterationParts,
+    steady: &[IterationParts],
+    page: Option<f64>,
+    parts: &[ColdPart],
+    left: i64,
+) -> Option<ColdPart> {
     let usual = middle(steady.iter().filter_map(|iteration| iteration.pages)).unwrap_or(0);
     let pages = first.pages?.saturating_sub(usual);
     let allocated = parts.iter().find(|part| part.work == ColdWork::Allocate).map_or(0, |part| part.nanos);

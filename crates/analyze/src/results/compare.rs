@@ -19,7 +19,7 @@ pub struct RunResults<'a> {
 
 /// How two runs are compared.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Comparing {
+pub struct CompareOptions {
     /// The metric to compare; the time of an iteration if none.
     pub metric: Option<String>,
     /// The margin: a relative difference that does not matter.
@@ -114,7 +114,7 @@ pub fn metrics(results: &[CaseResult]) -> Vec<String> {
 /// processes are left out and listed. For metrics where more is better, reciprocals are compared, so that more is always
 /// worse; the reported values are those of the metric. Verdicts are corrected for the number of cases, see
 /// [`judge_all`].
-pub fn compare(a: &RunResults<'_>, b: &RunResults<'_>, how: &Comparing) -> Compared {
+pub fn compare(a: &RunResults<'_>, b: &RunResults<'_>, how: &CompareOptions) -> Compared {
     let (ours, theirs) = (by_case(a.results), by_case(b.results));
     let better = better(how, a.results).or_else(|| better(how, b.results)).unwrap_or(Better::Lower);
     let comparer = Comparer { how, better };
@@ -143,13 +143,13 @@ pub fn compare(a: &RunResults<'_>, b: &RunResults<'_>, how: &Comparing) -> Compa
     }
 }
 
-fn better(how: &Comparing, results: &[CaseResult]) -> Option<Better> {
+fn better(how: &CompareOptions, results: &[CaseResult]) -> Option<Better> {
     let name = how.metric.as_ref()?;
     results.iter().filter_map(CaseResult::measured).find_map(|measured| Some(measured.metric(name)?.better))
 }
 
 struct Comparer<'a> {
-    how: &'a Comparing,
+    how: &'a CompareOptions,
     better: Better,
 }
 

@@ -131,15 +131,15 @@ fn of_case(case: &MeasuredFigures, settings: &Settings) -> Vec<Doubt> {
     let (iterations, processes, is_interrupted) =
         (case.wall.all.n, case.wall.processes, case.stopped == StopReason::Interrupted);
     let (throttled, reasons) = (case.state.throttled, case.state.reasons.clone());
-    let (unsteady, of) = (case.course.unsteady, processes);
+    let (unsteady, of) = (case.stability.unsteady, processes);
     let is_few = case.wall.interval.is_none() && !is_interrupted;
     let found = [
         is_interrupted.then_some(Doubt::Interrupted { iterations }),
         (throttled > 0).then_some(Doubt::Throttled { iterations: throttled, of: case.state.of, reasons }),
         beyond_peak(case),
-        case.course.slow_start.map(|slow| Doubt::SlowStart { slow, warmup: settings.warmup }),
+        case.stability.slow_start.map(|slow| Doubt::SlowStart { slow, warmup: settings.warmup }),
         (unsteady > 0 || case.steady == Steady::NotReached).then_some(Doubt::NeverSteady { processes: unsteady, of }),
-        case.course.slow_down.map(|by| Doubt::BecameSlower { by }),
+        case.stability.slow_down.map(|by| Doubt::BecameSlower { by }),
         time_up(case, settings),
         is_few.then_some(Doubt::FewIterations { iterations, processes }),
         processes_differ(case, settings),
@@ -176,7 +176,7 @@ fn processes_differ(case: &MeasuredFigures, settings: &Settings) -> Option<Doubt
 }
 
 fn outliers(case: &MeasuredFigures) -> Option<Doubt> {
-    let (iterations, of, furthest) = (case.course.outliers, case.wall.all.n, case.course.furthest?);
+    let (iterations, of, furthest) = (case.stability.outliers, case.wall.all.n, case.stability.furthest?);
     let is_many = iterations as f64 > OUTLIER_SHARE * of as f64;
     let distance = (furthest - 1.0).abs();
     let is_far = distance > FAR_OUTLIER_DISTANCE || (is_many && distance > OUTLIER_DISTANCE);

@@ -30,7 +30,7 @@ pub enum By {
 
 /// How to split the time of a trace.
 #[derive(Debug, Clone, Default)]
-pub struct Dividing {
+pub struct AccountOptions {
     /// How work is grouped.
     pub by: By,
     /// The name of the repeating unit; detected if none.
@@ -140,7 +140,7 @@ pub enum NoAccount {
 /// Splits the time of all devices or of one device, or of a thread if the trace has no device.
 ///
 /// If several kernels run at once, a moment counts for the one that started first; for a copy only if no kernel runs.
-pub fn accounts(trace: &Trace, how: &Dividing) -> Result<Accounts, NoAccount> {
+pub fn accounts(trace: &Trace, how: &AccountOptions) -> Result<Accounts, NoAccount> {
     let devices = devices(trace);
     let unit = match lap_unit(trace, &devices, how.lap.as_deref()) {
         Ok(unit) => Some(unit),
@@ -415,7 +415,7 @@ mod tests {
     }
 
     fn whole(builder: TraceBuilder, by: By) -> Account {
-        accounts(&builder.build().unwrap(), &Dividing { by, ..Dividing::default() }).unwrap().whole
+        accounts(&builder.build().unwrap(), &AccountOptions { by, ..AccountOptions::default() }).unwrap().whole
     }
 
     #[test]
@@ -476,7 +476,7 @@ mod tests {
             let kernel = builder.span(stream, Nanos(100 + token * 50), Nanos(40), "gemm", category::KERNEL);
             builder.flow(launch, kernel);
         }
-        let accounts = accounts(&builder.build().unwrap(), &Dividing::default()).unwrap();
+        let accounts = accounts(&builder.build().unwrap(), &AccountOptions::default()).unwrap();
         let of_laps = accounts.of_laps.unwrap();
         assert_eq!(
             of_laps.laps,
@@ -506,7 +506,7 @@ mod tests {
         }
         let pause = r#"[{"process": 1, "start_ns": 285, "end_ns": 395}]"#;
         builder.metadata.set(laptime_trace::metadata::NOT_RECORDED, pause);
-        let accounts = accounts(&builder.build().unwrap(), &Dividing::default()).unwrap();
+        let accounts = accounts(&builder.build().unwrap(), &AccountOptions::default()).unwrap();
         // Seven kernels and five gaps of 30; the stretch from 280 to 410 is not known.
         assert_eq!(accounts.whole.total, 7 * 70 + 5 * 30);
         let of_laps = accounts.of_laps.unwrap();
@@ -526,7 +526,7 @@ mod tests {
             builder.span(main, Nanos(token * 100 + 10), Nanos(30), "attention", "");
             builder.span(main, Nanos(token * 100 + 50), Nanos(20), "read", SYNC);
         }
-        let account = accounts(&builder.build().unwrap(), &Dividing::default()).unwrap().of_laps.unwrap();
+        let account = accounts(&builder.build().unwrap(), &AccountOptions::default()).unwrap().of_laps.unwrap();
         assert_eq!((account.of.clone(), account.total), (Owner::Thread("main".to_owned()), 100));
         assert_eq!(
             shown(&account),
@@ -554,9 +554,12 @@ mod tests {
         let mut builder = TraceBuilder::default();
         let stream = builder.stream(1, 7, "stream 7");
         builder.span(stream, Nanos(0), Nanos(50), "gemm", category::KERNEL);
-        let how = Dividing { device: Some(3), ..Dividing::default() };
+        let how = AccountOptions { device: Some(3), ..AccountOptions::default() };
         assert_eq!(accounts(&builder.build().unwrap(), &how), Err(NoAccount::NoSuchDevice(vec![])));
-        assert_eq!(accounts(&TraceBuilder::default().build().unwrap(), &Dividing::default()), Err(NoAccount::Empty));
+        assert_eq!(
+            accounts(&TraceBuilder::default().build().unwrap(), &AccountOptions::default()),
+            Err(NoAccount::Empty)
+        );
     }
 
     proptest! {

@@ -1,8 +1,8 @@
 //! Any trace has an answer to every question, and what must add up adds up.
 
 use laptime_analyze::{
-    By, Changes, Dividing, EntryKind, OffloadFacts, Thresholds, accounts, critical_path, diagnose, gaps, laps, offload,
-    overlap, stages, syncs, top, waterfall,
+    AccountOptions, By, Changes, EntryKind, OffloadFacts, Thresholds, accounts, critical_path, diagnose, gaps, laps,
+    offload, overlap, stages, syncs, top, waterfall,
 };
 use laptime_trace::{LAP, Nanos, SYNC, Trace, TraceBuilder, activity::category};
 use proptest::prelude::*;
@@ -95,7 +95,7 @@ proptest! {
             let _ = laps(&trace, lap);
         }
         for by in [By::Kernel, By::Group, By::Operation, By::Stage] {
-            if let Ok(found) = accounts(&trace, &Dividing { by, ..Dividing::default() }) {
+            if let Ok(found) = accounts(&trace, &AccountOptions { by, ..AccountOptions::default() }) {
                 waterfall(&found, &found).shortened(3);
             }
         }
@@ -103,7 +103,7 @@ proptest! {
 
     #[test]
     fn the_parts_of_any_trace_add_up_to_its_time(trace in any_trace()) {
-        let Ok(found) = accounts(&trace, &Dividing::default()) else { return Ok(()) };
+        let Ok(found) = accounts(&trace, &AccountOptions::default()) else { return Ok(()) };
         for account in std::iter::once(&found.whole).chain(&found.of_laps) {
             let sum: u64 = account.entries.iter().map(|part| part.time).sum();
             prop_assert_eq!(sum, account.total);

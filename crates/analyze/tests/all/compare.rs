@@ -1,17 +1,19 @@
 //! Comparisons of runs with known answers.
 
 use crate::fixture::{QUIET, measured, processes, result, run, with_rate};
-use laptime_analyze::{Compared, Comparing, Difference, NotCompared, RunResults, Which, compare, differences, metrics};
+use laptime_analyze::{
+    CompareOptions, Compared, Difference, NotCompared, RunResults, Which, compare, differences, metrics,
+};
 use laptime_stats::{Reason, Tally, Verdict};
 use laptime_trace::run::{Better, CaseResult, Gpu, Metric, Outcome, Run, Timing, WarmUp};
 
-fn by(a: &[CaseResult], b: &[CaseResult], how: &Comparing) -> Compared {
+fn by(a: &[CaseResult], b: &[CaseResult], how: &CompareOptions) -> Compared {
     let side = |results| RunResults { run: None, results };
     compare(&side(a), &side(b), how)
 }
 
 fn compared(a: &[CaseResult], b: &[CaseResult]) -> Compared {
-    by(a, b, &Comparing::default())
+    by(a, b, &CompareOptions::default())
 }
 
 fn verdicts(compared: &Compared) -> Vec<Verdict> {
@@ -48,7 +50,7 @@ fn swapping_the_sides_mirrors_every_verdict() {
 fn a_difference_within_the_threshold_is_not_a_regression() {
     let (a, b) = (processes(1, 1_000_000, &QUIET), processes(1, 1_200_000, &QUIET));
     assert!(compared(&a, &b).is_regression());
-    let found = by(&a, &b, &Comparing { threshold: Some(0.3), ..Comparing::default() });
+    let found = by(&a, &b, &CompareOptions { threshold: Some(0.3), ..CompareOptions::default() });
     assert!(!found.is_regression());
     assert_eq!(found.cases[0].pair.as_ref().unwrap().judged.margin, 0.3);
 }
@@ -81,7 +83,7 @@ fn one_slower_case_among_many_may_be_chance_and_is_not_a_regression() {
 fn a_higher_rate_is_faster_and_shown_as_an_increase() {
     let a = with_rate(processes(1, 1_000_000, &QUIET));
     let b = with_rate(processes(1, 800_000, &QUIET));
-    let how = Comparing { metric: Some("tok_s".into()), ..Comparing::default() };
+    let how = CompareOptions { metric: Some("tok_s".into()), ..CompareOptions::default() };
     let found = by(&a, &b, &how);
     let pair = found.cases[0].pair.as_ref().unwrap();
     assert_eq!(
@@ -117,7 +119,7 @@ fn cases_that_cannot_be_compared_are_listed_with_the_reason() {
 #[test]
 fn a_metric_missing_on_one_side_is_reported() {
     let (a, b) = (with_rate(processes(1, 1000, &QUIET)), processes(1, 1000, &QUIET));
-    let found = by(&a, &b, &Comparing { metric: Some("tok_s".into()), ..Comparing::default() });
+    let found = by(&a, &b, &CompareOptions { metric: Some("tok_s".into()), ..CompareOptions::default() });
     assert_eq!(found.cases[0].pair, Err(NotCompared::NoMetric(Which::B)));
     assert_eq!((metrics(&a), metrics(&b)), (vec!["tok_s".to_owned()], vec![]));
 }
@@ -130,7 +132,7 @@ fn a_metric_with_a_zero_has_no_ratio() {
         results
     };
     let a = with_zero(processes(1, 1000, &QUIET));
-    let found = by(&a, &a, &Comparing { metric: Some("hits".into()), ..Comparing::default() });
+    let found = by(&a, &a, &CompareOptions { metric: Some("hits".into()), ..CompareOptions::default() });
     assert_eq!(found.cases[0].pair, Err(NotCompared::NoRatio(Which::A)));
 }
 
@@ -184,7 +186,7 @@ fn differences_between_machines_are_decisive() {
     let (a, mut b) = (run(), run());
     let fair = |a: &Run, b: &Run| {
         let [a, b] = [a, b].map(|run| RunResults { run: Some(run), results: &[] });
-        !compare(&a, &b, &Comparing::default()).differences.iter().any(|difference| difference.is_decisive)
+        !compare(&a, &b, &CompareOptions::default()).differences.iter().any(|difference| difference.is_decisive)
     };
     b.settings.isolate = true;
     assert!(fair(&a, &b));

@@ -1,6 +1,6 @@
 //! Traces with a known answer: a loop is recorded on a host and a device, with what holds it up planted.
 
-use laptime_analyze::{Cause, Dividing, PartKind, Severity, accounts, diagnose, gaps, laps, syncs, waterfall};
+use laptime_analyze::{AccountOptions, Cause, PartKind, Severity, accounts, diagnose, gaps, laps, syncs, waterfall};
 use laptime_trace::{
     NameId, Nanos, PYTHON_SAMPLE, SpanEntry, Trace, TraceBuilder, Track, TrackId, TrackKind, activity::category,
 };
@@ -213,7 +213,7 @@ fn every_device_is_judged_and_compared() {
     let (a, b) = (of(100), of(300));
     let first = diagnose(Some(&a), &[], None);
     assert!(first.findings[0].finding.evidence.starts_with("Each of 2 devices loses"), "{first:?}");
-    let [a, b] = [&a, &b].map(|trace| accounts(trace, &Dividing::default()).unwrap());
+    let [a, b] = [&a, &b].map(|trace| accounts(trace, &AccountOptions::default()).unwrap());
     assert_eq!((a.other_devices, a.whole.devices), (0, 2));
     let answer = waterfall(&a, &b);
     let gemm = answer.steps.iter().find(|step| step.name == "gemm").unwrap();

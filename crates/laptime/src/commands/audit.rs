@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use laptime_analyze::WaitPlace;
 use laptime_audit::{Answer, Limits, Recorded, Rule, Rules, RulesFile, Seen};
-use laptime_report::tables::{self, Listed};
+use laptime_report::tables::{self, ExtraSites};
 use laptime_trace::small_file;
 
 use crate::output::{OutputArgs, warn};
@@ -92,7 +92,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
         laptime_audit::join(&mut answer, recorded);
     }
     warn_about(args, &answer);
-    args.output.write(&tables::audit(&answer, Listed { tests: args.tests, allowed: args.allowed }), out)?;
+    args.output.write(&tables::audit(&answer, ExtraSites { tests: args.tests, allowed: args.allowed }), out)?;
     Ok(if answer.is_kept() { Status::Done } else { Status::BadNews })
 }
 

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use laptime_analyze::{Comparing, Difference, ProfiledRun, RunResults};
+use laptime_analyze::{CompareOptions, Difference, ProfiledRun, RunResults};
 use laptime_bench::Share;
 use laptime_trace::run::{RESULTS_FILE, RUN_FILE};
 
@@ -91,7 +91,7 @@ fn compare_runs(args: &Args, out: &mut dyn Write) -> anyhow::Result<Status> {
     let (a, b) = (read(&args.a)?, read(&args.b)?);
     check_alike(&a, &b, args)?;
     check_metric(&a, &b, args)?;
-    let how = Comparing { metric: args.metric.clone(), threshold: args.threshold.map(|share| share.0) };
+    let how = CompareOptions { metric: args.metric.clone(), threshold: args.threshold.map(|share| share.0) };
     let compared = laptime_analyze::compare(&as_side(&a), &as_side(&b), &how);
     args.output.write(&laptime_report::tables::compare(&compared), out)?;
     if compared.tally().all() == 0 {

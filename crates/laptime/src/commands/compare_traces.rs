@@ -2,7 +2,7 @@
 
 use std::{io::Write, path::Path};
 
-use laptime_analyze::{Accounts, By, Dividing, NoAccount, Owner};
+use laptime_analyze::{AccountOptions, Accounts, By, NoAccount, Owner};
 use laptime_trace::Trace;
 
 use crate::choice::{Choice, first_given, one_of};
@@ -54,8 +54,8 @@ impl TraceArgs {
         }
     }
 
-    fn dividing(&self) -> Dividing {
-        Dividing { by: self.by.unwrap_or(By::Kernel), lap: self.lap.clone(), device: self.device }
+    fn dividing(&self) -> AccountOptions {
+        AccountOptions { by: self.by.unwrap_or(By::Kernel), lap: self.lap.clone(), device: self.device }
     }
 }
 
@@ -94,7 +94,7 @@ fn check_owners(paths: [&Path; 2], accounts: [&Accounts; 2]) -> anyhow::Result<(
     refuse(reason, "record both in the same way; torch.profiler needs `ProfilerActivity.CUDA` to record the GPU")
 }
 
-fn divided(path: &Path, how: &Dividing, output: &OutputArgs) -> anyhow::Result<Accounts> {
+fn divided(path: &Path, how: &AccountOptions, output: &OutputArgs) -> anyhow::Result<Accounts> {
     let trace = output.read_trace(path)?;
     laptime_analyze::accounts(&trace, how).map_err(|why| not_comparable(&trace, path, why))
 }

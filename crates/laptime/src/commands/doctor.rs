@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use laptime_analyze::{GpuHealth, Patient, PeaksState};
+use laptime_analyze::{DoctorInput, GpuHealth, PeaksState};
 use laptime_pipelines::PeakSearch;
 use laptime_trace::run::Machine;
 
@@ -28,7 +28,7 @@ pub fn run(app: &App, args: &Args, out: &mut dyn Write) -> anyhow::Result<Status
     let devices = std::iter::once("cpu").chain(gpus.iter().map(|gpu| gpu.device.as_str()));
     let peaks: Vec<(String, PeaksState)> =
         devices.filter_map(|device| Some((device.to_owned(), peaks(app, &environment.machine, device)?))).collect();
-    let patient = Patient {
+    let input = DoctorInput {
         environment: &environment,
         noise: &noise,
         driver: driver.as_deref(),
@@ -37,7 +37,7 @@ pub fn run(app: &App, args: &Args, out: &mut dyn Write) -> anyhow::Result<Status
         no_gpu: no_gpu.as_deref(),
         peaks: &peaks,
     };
-    let answer = laptime_analyze::doctor(&patient);
+    let answer = laptime_analyze::doctor(&input);
     args.output.write(&laptime_report::tables::doctor(&answer), out)?;
     Ok(if answer.is_fit() { Status::Done } else { Status::BadNews })
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use laptime_analyze::Profiling;
 use laptime_report::chart::{Chart, Theme};
-use laptime_report::profiling::{self, MadeFiles};
+use laptime_report::profiling::{self, ReportFiles};
 use laptime_report::{Format, Table};
 use laptime_trace::format::write_whole;
 
@@ -131,8 +131,8 @@ pub fn make(answer: &Profiling, runs: &[PathBuf], folder: &Path) -> anyhow::Resu
     for (name, about, table) in tables {
         files.extend(table.map(|table| write_table(&table, name, about, folder)).transpose()?);
     }
-    files.push(MadeFiles { names: vec![PAGE_FILE.to_owned()], about: "all of it as one page".to_owned() });
-    files.push(MadeFiles { names: vec![DOCUMENT.to_owned()], about: "this report".to_owned() });
+    files.push(ReportFiles { names: vec![PAGE_FILE.to_owned()], about: "all of it as one page".to_owned() });
+    files.push(ReportFiles { names: vec![DOCUMENT.to_owned()], about: "this report".to_owned() });
     let pictures: Vec<(String, String)> =
         charts.iter().map(|chart| (chart.name.to_owned(), chart.title.clone())).collect();
     let text = profiling::document(answer, &pictures, &files);
@@ -144,7 +144,7 @@ pub fn make(answer: &Profiling, runs: &[PathBuf], folder: &Path) -> anyhow::Resu
 }
 
 /// Writes a chart as SVG and PNG, light and dark.
-fn draw(chart: &Chart, folder: &Path) -> anyhow::Result<MadeFiles> {
+fn draw(chart: &Chart, folder: &Path) -> anyhow::Result<ReportFiles> {
     let mut names = Vec::new();
     for (theme, mark) in [(Theme::Light, ""), (Theme::Dark, "-dark")] {
         let (svg, png) = (format!("{}{mark}.svg", chart.name), format!("{}{mark}.png", chart.name));
@@ -153,17 +153,17 @@ fn draw(chart: &Chart, folder: &Path) -> anyhow::Result<MadeFiles> {
         write_whole(&folder.join(&png), |file| file.write_all(&drawn))?;
         names.extend([svg, png]);
     }
-    Ok(MadeFiles { names, about: chart.title.clone() })
+    Ok(ReportFiles { names, about: chart.title.clone() })
 }
 
-fn write_table(table: &Table, name: &str, about: &str, folder: &Path) -> anyhow::Result<MadeFiles> {
+fn write_table(table: &Table, name: &str, about: &str, folder: &Path) -> anyhow::Result<ReportFiles> {
     let mut names = Vec::new();
     for (format, ending) in [(Format::Csv, "csv"), (Format::Md, "md")] {
         let name = format!("{name}.{ending}");
         write_file(table, format, &folder.join(&name))?;
         names.push(name);
     }
-    Ok(MadeFiles { names, about: about.to_owned() })
+    Ok(ReportFiles { names, about: about.to_owned() })
 }
 
 /// Warns about files of an earlier report.

@@ -4,7 +4,7 @@ use std::{io::Write, path::Path};
 
 use laptime_analyze::{CaseFigures, Cases, MeasuredFigures, with_pass};
 use laptime_bench::{AxisValue, Case, CaseResult, Workload};
-use laptime_report::tables::{self, AskedSteps};
+use laptime_report::tables::{self, RequestedSteps};
 use laptime_report::{Format, Table, thousands};
 use laptime_trace::run::{Settings, Stop, WarmUp};
 use serde_json::{Map, Value, json};
@@ -81,10 +81,10 @@ fn known(workload: &dyn Workload, case: &Case, name: &str) -> Option<AxisValue> 
     workload.known(case).into_iter().find(|fact| fact.name == name).map(|fact| fact.value)
 }
 
-fn asked_steps(settings: &Settings) -> AskedSteps {
+fn asked_steps(settings: &Settings) -> RequestedSteps {
     let warmup = if let WarmUp::Iterations(iterations) = settings.warmup { Some(iterations) } else { None };
     let measure = if let Stop::Iterations(iterations) = settings.stop { Some(iterations) } else { None };
-    AskedSteps { warmup, measure }
+    RequestedSteps { warmup, measure }
 }
 
 /// Writes the tables of CS336 assignment 2. Returns the files outside of the run's folder.

@@ -3,7 +3,7 @@
 //! A cell with a number carries it unrounded (`data-v`), so that a script can sort. A row with a place in a trace carries
 //! the place (`data-from`, `data-to`) or a name to look for (`data-find`).
 
-use super::note_lines;
+use super::{escape_around_code, note_lines};
 use crate::layout::{self, Shown, ShownCell};
 use crate::table::{Cell, Table};
 use crate::visible::visible;
@@ -35,15 +35,7 @@ pub fn escape(text: &str) -> String {
 
 /// Escapes a sentence; text in backticks becomes code.
 pub fn prose(sentence: &str) -> String {
-    let parts: Vec<&str> = sentence.split('`').collect();
-    if parts.len().is_multiple_of(2) {
-        return escape(sentence);
-    }
-    let part = |(at, part): (usize, &&str)| match at % 2 {
-        0 => escape(part),
-        _ => format!("<code>{}</code>", escape(part)),
-    };
-    parts.iter().enumerate().map(part).collect()
+    escape_around_code(sentence, escape, |code| format!("<code>{}</code>", escape(code)))
 }
 
 /// Writes a table with its notes. `place` gives the place of a row; without one, the start and length of a row or its
@@ -76,12 +68,8 @@ pub fn html(table: &Table, place: impl Fn(usize) -> Option<Place>) -> String {
 }
 
 fn push_facts(out: &mut String, table: &Table) {
-    let facts = table.facts.iter().filter(|fact| !fact.value.is_empty());
-    let facts: Vec<String> = facts
-        .filter_map(|fact| {
-            Some(format!("{}: <b>{}</b>", escape(fact.label.as_ref()?), escape(&layout::single(&fact.value))))
-        })
-        .collect();
+    let facts = table.shown_facts().map(|(label, value)| format!("{}: <b>{}</b>", escape(label), escape(&value)));
+    let facts: Vec<String> = facts.collect();
     if !facts.is_empty() {
         *out += &format!("<p class=\"facts\">{}</p>\n", facts.join(" · "));
     }

@@ -6,7 +6,7 @@
 
 use std::io;
 
-use super::note_lines;
+use super::{escape_around_code, note_lines};
 use crate::layout::{self, Shown, ShownCell};
 use crate::table::Table;
 use crate::visible::{visible, width};
@@ -20,29 +20,19 @@ pub(super) fn write(table: &Table, verbose: bool, out: &mut dyn io::Write) -> io
     }
     let columns: Vec<Rendered> = layout::columns(table).iter().map(Rendered::from).collect();
     if !columns.is_empty() {
-        write_rows(table.rows.len(), &columns, out)?;
+        write_row(&columns, out, |column| column.pad(&column.header))?;
+        write_row(&columns, out, Rendered::rule)?;
+        for row in 0..table.rows.len() {
+            write_row(&columns, out, |column| column.pad(&column.cells[row]))?;
+        }
     }
-    let facts: Vec<_> = facts(table).collect();
+    let facts = table.shown_facts().map(|(label, value)| format!("- {}: {}", escape(&visible(label)), escape(&value)));
+    let facts: Vec<String> = facts.collect();
     if !facts.is_empty() {
         writeln!(out, "\n{}", facts.join("\n"))?;
     }
     for sentence in table.notes.iter().cloned().chain(note_lines(table, verbose)) {
         writeln!(out, "\n{}", escape_prose(&visible(&sentence)))?;
-    }
-    Ok(())
-}
-
-fn facts(table: &Table) -> impl Iterator<Item = String> {
-    table.facts.iter().filter(|fact| !fact.value.is_empty()).filter_map(|fact| {
-        Some(format!("- {}: {}", escape(&visible(fact.label.as_ref()?)), escape(&layout::single(&fact.value))))
-    })
-}
-
-fn write_rows(rows: usize, columns: &[Rendered], out: &mut dyn io::Write) -> io::Result<()> {
-    write_row(columns, out, |column| column.pad(&column.header))?;
-    write_row(columns, out, Rendered::rule)?;
-    for row in 0..rows {
-        write_row(columns, out, |column| column.pad(&column.cells[row]))?;
     }
     Ok(())
 }
@@ -63,7 +53,10 @@ struct Rendered {
 impl From<&Shown> for Rendered {
     fn from(column: &Shown) -> Self {
         let header = escape(&column.header);
-        let source = if column.is_numeric { number } else { name };
+        let source = |cell: &ShownCell| match column.is_numeric {
+            true => cell.text.clone(),
+            false => INDENT.repeat(cell.depth) + &escape(&cell.text),
+        };
         let cells: Vec<_> = column.cells.iter().map(source).collect();
         let texts = cells.iter().chain([&header]);
         let width = texts.map(|text| width(text)).max().unwrap_or(0).max(3);
@@ -81,14 +74,6 @@ impl Rendered {
         let dashes = "-".repeat(self.width - 1);
         if self.is_numeric { dashes + ":" } else { dashes + "-" }
     }
-}
-
-fn number(cell: &ShownCell) -> String {
-    cell.text.clone()
-}
-
-fn name(cell: &ShownCell) -> String {
-    INDENT.repeat(cell.depth) + &escape(&cell.text)
 }
 
 /// Escapes markup.
@@ -116,13 +101,7 @@ fn escape(text: &str) -> String {
 
 /// Escapes a sentence, except for text in backticks.
 pub(crate) fn escape_prose(sentence: &str) -> String {
-    let parts: Vec<_> = sentence.split('`').collect();
-    if parts.len() % 2 == 0 {
-        return escape(sentence);
-    }
-    let escaped =
-        parts.iter().enumerate().map(|(at, part)| if at % 2 == 0 { escape(part) } else { format!("`{part}`") });
-    escaped.collect()
+    escape_around_code(sentence, escape, |code| format!("`{code}`"))
 }
 
 #[cfg(test)]

@@ -96,6 +96,15 @@ pub(crate) fn note_lines(table: &Table, verbose: bool) -> Vec<String> {
     lines
 }
 
+/// Escapes a sentence, except for text in backticks, which `code` writes.
+fn escape_around_code(sentence: &str, escape: fn(&str) -> String, code: fn(&str) -> String) -> String {
+    let parts: Vec<&str> = sentence.split('`').collect();
+    if parts.len().is_multiple_of(2) {
+        return escape(sentence);
+    }
+    parts.iter().enumerate().map(|(at, part)| if at % 2 == 0 { escape(part) } else { code(part) }).collect()
+}
+
 /// Writes a table.
 pub fn write(table: &Table, format: Format, style: TextStyle, out: &mut dyn io::Write) -> io::Result<()> {
     match format {

@@ -148,13 +148,10 @@ fn widen(columns: &mut [Fitted], space: usize) {
 
 /// Returns the lines below the rows: facts, notes, and dropped columns.
 fn remarks(table: &Table, left_out: &[String], style: TextStyle) -> Vec<String> {
-    let facts = table.facts.iter().filter(|fact| !fact.value.is_empty());
-    let facts: Vec<_> = facts
-        .filter_map(|fact| Some(format!("{} {}", visible(fact.label.as_ref()?), layout::single(&fact.value))))
-        // A fact and the dot after it stay on one line if they fit.
-        .map(|fact| fact.trim_end().to_owned())
-        .map(|fact| if width(&fact) + 2 <= style.width { fact.replace(' ', NO_BREAK) } else { fact })
-        .collect();
+    let facts = table.shown_facts().map(|(label, value)| format!("{} {value}", visible(label)).trim_end().to_owned());
+    // A fact and the dot after it stay on one line if they fit.
+    let whole = |fact: String| if width(&fact) + 2 <= style.width { fact.replace(' ', NO_BREAK) } else { fact };
+    let facts: Vec<String> = facts.map(whole).collect();
     let mut remarks = Vec::new();
     if !facts.is_empty() {
         remarks.push(facts.join(&format!("{NO_BREAK}· ")));

@@ -15,7 +15,7 @@ const ALONG: [&str; 2] = ["seq_len", "test"];
 pub fn attention_summary(answer: &Profiling) -> Option<Table> {
     let part = &answer.attention;
     let labels = Labels::of(part.cases.iter().map(|case| &case.id), &["attention"]);
-    let mut table = table!("attention_summary", by_series(&part.cases), cases: Together<'_> => {
+    let mut table = table!("attention_summary", by_series(&part.cases), cases: LengthGroup<'_> => {
         let series = part.scaling.series.iter().find(|series| series.id == cases.id);
         let numbers = |name: &'static str| cases.measured().filter_map(move |measured| measured.number(name));
         let memory = || cases.measured().filter_map(|measured| Some(megabytes(measured.peak_bytes? as f64)));
@@ -46,13 +46,13 @@ pub fn attention_summary(answer: &Profiling) -> Option<Table> {
 }
 
 /// Cases that differ only in length.
-pub(super) struct Together<'a> {
+pub(super) struct LengthGroup<'a> {
     /// What they have in common.
     pub(super) id: CaseId,
     pub(super) cases: Vec<&'a CaseFigures>,
 }
 
-impl<'a> Together<'a> {
+impl<'a> LengthGroup<'a> {
     pub(super) fn measured(&self) -> impl Iterator<Item = &'a MeasuredFigures> + Clone {
         self.cases.iter().filter_map(|case| case.measured.as_ref())
     }
@@ -74,7 +74,7 @@ impl<'a> Together<'a> {
 }
 
 /// Groups cases that differ only in length, in order of first appearance.
-pub(super) fn by_series<'a>(cases: &'a [CaseFigures]) -> Vec<Together<'a>> {
-    let series = |(_, cases): (_, Vec<&'a CaseFigures>)| Together { id: cases[0].id.without(&ALONG), cases };
+pub(super) fn by_series<'a>(cases: &'a [CaseFigures]) -> Vec<LengthGroup<'a>> {
+    let series = |(_, cases): (_, Vec<&'a CaseFigures>)| LengthGroup { id: cases[0].id.without(&ALONG), cases };
     grouped(cases.iter().map(|case| (case.id.without(&ALONG).key(), case))).into_iter().map(series).collect()
 }

@@ -9,7 +9,7 @@ use crate::{Cell, Format, Table, TextStyle, format::escape_prose, layout::single
 
 /// Files of the report with the same content.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MadeFiles {
+pub struct ReportFiles {
     /// Their names.
     pub names: Vec<String>,
     /// What they contain.
@@ -18,7 +18,7 @@ pub struct MadeFiles {
 
 /// Writes the report in Markdown: machine and method, findings, recommendations, tables and
 /// charts, and the files.
-pub fn document(answer: &Profiling, charts: &[(String, String)], files: &[MadeFiles]) -> String {
+pub fn document(answer: &Profiling, charts: &[(String, String)], files: &[ReportFiles]) -> String {
     let findings = answer.findings();
     let sections = [
         overview(answer),
@@ -52,7 +52,7 @@ fn recommendations(findings: &[KeyFinding]) -> Vec<String> {
     distinct(findings.iter().filter_map(line))
 }
 
-fn file_line(files: &MadeFiles) -> String {
+fn file_line(files: &ReportFiles) -> String {
     let names: Vec<String> = files.names.iter().map(|name| format!("`{name}`")).collect();
     format!("{}: {}", names.join(", "), files.about)
 }

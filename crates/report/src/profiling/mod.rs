@@ -11,7 +11,7 @@ mod model_summary;
 pub use self::{
     attention_summary::attention_summary,
     charts::charts,
-    document::{Fact, MadeFiles, document, facts},
+    document::{Fact, ReportFiles, document, facts},
     model_summary::model_summary,
 };
 

@@ -3,7 +3,7 @@
 use laptime_analyze::{CaseFigures, MeasuredFigures, Mode, Profiling, ProfilingPart, grouped};
 use laptime_trace::run::Case;
 
-use super::attention_summary::{Together, by_series};
+use super::attention_summary::{LengthGroup, by_series};
 use super::{labels::Labels, mean, megabytes};
 use crate::{Cell, Table, table::table};
 
@@ -16,7 +16,7 @@ pub fn model_summary(answer: &Profiling) -> Option<Table> {
     let part = &answer.models;
     let with_mode: Vec<&CaseFigures> = part.cases.iter().filter(|case| Mode::of(&case.id.case).is_some()).collect();
     let labels = Labels::of(with_mode.iter().map(|case| &case.id), &["model"]);
-    let mut table = table!("model_summary", by_model(&part.cases), cases: Together<'_> => {
+    let mut table = table!("model_summary", by_model(&part.cases), cases: LengthGroup<'_> => {
         let memory = |mode| {
             let figures = of_mode(&cases, part, mode);
             mean(figures.filter_map(|measured| Some(megabytes(measured.peak_bytes? as f64))))
@@ -50,19 +50,19 @@ pub fn model_summary(answer: &Profiling) -> Option<Table> {
 }
 
 /// Cases that differ only in length and pass.
-fn by_model<'a>(cases: &'a [CaseFigures]) -> Vec<Together<'a>> {
+fn by_model<'a>(cases: &'a [CaseFigures]) -> Vec<LengthGroup<'a>> {
     let with_mode = by_series(cases).into_iter().filter(|series| Mode::of(&series.id.case).is_some());
     let keyed = with_mode.map(|series| (series.id.without(&["pass_type"]).key(), series));
-    let together = |(_, series): (_, Vec<Together<'a>>)| {
+    let together = |(_, series): (_, Vec<LengthGroup<'a>>)| {
         let id = series[0].id.without(&["pass_type"]);
-        Together { id, cases: series.into_iter().flat_map(|series| series.cases).collect() }
+        LengthGroup { id, cases: series.into_iter().flat_map(|series| series.cases).collect() }
     };
     grouped(keyed).into_iter().map(together).collect()
 }
 
 /// The figures of one mode; forward and backward do not count if the whole step was measured.
 fn of_mode<'a>(
-    cases: &'a Together<'a>,
+    cases: &'a LengthGroup<'a>,
     part: &'a ProfilingPart,
     mode: Mode,
 ) -> impl Iterator<Item = &'a MeasuredFigures> + Clone {

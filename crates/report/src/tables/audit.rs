@@ -11,14 +11,14 @@ const NAMED: usize = 5;
 
 /// Which further sites are listed, in addition to counted and recorded ones.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Listed {
+pub struct ExtraSites {
     /// Sites in tests.
     pub tests: bool,
     /// Allowed sites.
     pub allowed: bool,
 }
 
-impl Listed {
+impl ExtraSites {
     fn has(self, placed: &Placed) -> bool {
         let is_seen = placed.seen.as_ref().is_some_and(|seen| seen.count > 0);
         is_seen || (self.tests || !placed.site.is_test) && (self.allowed || placed.site.allowed.is_none())
@@ -26,7 +26,7 @@ impl Listed {
 }
 
 /// Lays out the sites of an audit.
-pub fn audit(answer: &Answer, listed: Listed) -> Table {
+pub fn audit(answer: &Answer, listed: ExtraSites) -> Table {
     let mut table = table!("sites", answer.sites.iter().filter(|placed| listed.has(placed)), placed: &Placed => {
         let site = &placed.site;
         let seen = placed.seen.as_ref();
@@ -105,7 +105,7 @@ fn add_facts(table: &mut Table, answer: &Answer) {
     }
 }
 
-fn add_notes(table: &mut Table, answer: &Answer, listed: Listed) {
+fn add_notes(table: &mut Table, answer: &Answer, listed: ExtraSites) {
     let counted = answer.counted().count() as u64;
     if counted == 0 {
         table.note("No calls that force a GPU sync were found.");

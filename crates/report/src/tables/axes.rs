@@ -10,16 +10,16 @@ use laptime_trace::run::AxisValue;
 use crate::{Cell, Column, Table};
 
 /// The keys that a table already uses.
-pub(super) struct Taken(HashSet<String>);
+pub(super) struct UsedKeys(HashSet<String>);
 
-impl Taken {
+impl UsedKeys {
     /// Starts with the keys of a table's own columns.
     pub(super) fn by(columns: &[Column]) -> Self {
         Self(columns.iter().map(|column| column.key.clone().into_owned()).collect())
     }
 
     /// Reserves a key for an axis or metric of a workload; a key that is in use gets the prefix `own_`.
-    pub(super) fn take(&mut self, name: &str) -> String {
+    pub(super) fn reserve(&mut self, name: &str) -> String {
         let mut key = name.to_owned();
         while !self.0.insert(key.clone()) {
             key.insert_str(0, "own_");
@@ -98,14 +98,14 @@ impl Axes {
     }
 
     /// The columns: for people those that vary.
-    pub(super) fn columns(&self, taken: &mut Taken) -> Vec<Column> {
-        let device = taken.take("device");
-        let workload = taken.take("workload");
+    pub(super) fn columns(&self, used: &mut UsedKeys) -> Vec<Column> {
+        let device = used.reserve("device");
+        let workload = used.reserve("workload");
         let mut column = |axis: &Axis| {
             let key = match &axis.source {
                 Source::Workload => workload.clone(),
                 Source::Device => device.clone(),
-                Source::Axis(name) => taken.take(name),
+                Source::Axis(name) => used.reserve(name),
             };
             let column = Column::new(key, axis.source.name().to_owned());
             if axis.varies && !axis.is_implied { column } else { column.machine_only() }
@@ -115,7 +115,7 @@ impl Axes {
 
     /// A table with these columns and those of the axes before them.
     pub(super) fn table(&self, name: &'static str, own: Vec<Column>) -> Table {
-        let columns = self.columns(&mut Taken::by(&own));
+        let columns = self.columns(&mut UsedKeys::by(&own));
         Table::new(name, [columns, own].concat())
     }
 

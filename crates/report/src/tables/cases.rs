@@ -5,7 +5,7 @@ use laptime_analyze::{
 };
 use laptime_trace::run::{Steady, StopReason};
 
-use super::axes::{self, Axes, Taken};
+use super::axes::{self, Axes, UsedKeys};
 use super::troubles;
 use crate::{Cell, Column, Table, layout::single, table::fields};
 
@@ -83,24 +83,24 @@ pub fn cases(answer: &Cases, doubts: &[SharedDoubt]) -> Table {
         ("stop_reason", "").machine_only() => known(|figures| Cell::text(stopped(figures.stopped).0)),
         ("half_width", "").machine_only() => known(|figures| Cell::share(stopped(figures.stopped).1)),
         ("steady_state", "").machine_only() => known(|figures| Cell::text(steady(figures.steady))),
-        ("outliers", "").machine_only() => known(|figures| Cell::Count(figures.course.outliers as u64)),
+        ("outliers", "").machine_only() => known(|figures| Cell::Count(figures.stability.outliers as u64)),
         ("troubled_processes", "").machine_only() => Cell::Count(case.troubles.len() as u64),
         ("reason", "").machine_only() =>
             Cell::from(case.troubles.first().map(|trouble| Cell::text(troubles::reason(&trouble.kind)))),
     ]);
-    let mut taken = Taken::by(&of_times);
-    of_rates.iter().for_each(|column| drop(taken.take(&column.key)));
-    let mut columns = axes.columns(&mut taken);
+    let mut used = UsedKeys::by(&of_times);
+    of_rates.iter().for_each(|column| drop(used.reserve(&column.key)));
+    let mut columns = axes.columns(&mut used);
     columns.extend(of_times);
     for name in &metrics {
-        columns.push(Column::new(taken.take(name), (*name).clone()).drop(2));
-        columns.push(Column::new(taken.take(&format!("{name}_lo")), "").machine_only());
-        columns.push(Column::new(taken.take(&format!("{name}_hi")), "").machine_only());
+        columns.push(Column::new(used.reserve(name), (*name).clone()).drop(2));
+        columns.push(Column::new(used.reserve(&format!("{name}_lo")), "").machine_only());
+        columns.push(Column::new(used.reserve(&format!("{name}_hi")), "").machine_only());
     }
     columns.extend(of_rates);
     columns.extend(facts.iter().map(|name| {
         let shown = SHOWN_FACTS.iter().find(|(fact, _)| fact == *name);
-        Column::new(taken.take(name), shown.map_or("", |(_, label)| *label)).drop(2).shown_if(shown.is_some())
+        Column::new(used.reserve(name), shown.map_or("", |(_, label)| *label)).drop(2).shown_if(shown.is_some())
     }));
     let mut table = Table::new("cases", columns);
     for case in &answer.cases {

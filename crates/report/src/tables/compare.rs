@@ -6,7 +6,7 @@ use laptime_analyze::{
 use laptime_stats::compare::{LEAST_PROCESSES, MOST_ADVISED};
 use laptime_stats::{Interval, Judged, Reason, Tally, Verdict};
 
-use super::axes::{Axes, Taken};
+use super::axes::{Axes, UsedKeys};
 use super::{ab::rounded, troubles};
 use crate::{Cell, Column, Table, table::fields};
 
@@ -29,7 +29,7 @@ pub fn compare(answer: &Compared) -> Table {
             Cell::from(pair.and_then(|pair| Some(Cell::Count(pair.judged.needed? as u64)))),
     ]);
     let others = [of_difference, side_columns()].concat();
-    let own = [value_columns(answer, &mut Taken::by(&others)), others].concat();
+    let own = [value_columns(answer, &mut UsedKeys::by(&others)), others].concat();
     let mut table = axes.table("comparisons", own);
     for case in &answer.cases {
         let pair = case.pair.as_ref().ok();
@@ -53,11 +53,11 @@ pub fn compare(answer: &Compared) -> Table {
 }
 
 /// The typical value of each side with its interval: times in milliseconds, or the metric under its name.
-fn value_columns(answer: &Compared, taken: &mut Taken) -> Vec<Column> {
+fn value_columns(answer: &Compared, used: &mut UsedKeys) -> Vec<Column> {
     let (middle, unit) = answer.metric.as_deref().map_or(("median", "_ms"), |metric| (metric, ""));
     let mut columns: Vec<Column> = Vec::new();
     for (side, end) in ["a", "b"].into_iter().flat_map(|side| ["", "_lo", "_hi"].map(|end| (side, end))) {
-        let column = Column::new(taken.take(&format!("{side}_{middle}{end}{unit}")), side);
+        let column = Column::new(used.reserve(&format!("{side}_{middle}{end}{unit}")), side);
         let column = if end.is_empty() { column } else { column.machine_only() };
         let scale = columns.first().map_or(column.key.clone(), |first| first.key.clone());
         columns.push(column.in_unit_of(scale));
@@ -176,43 +176,25 @@ fn add_overall(table: &mut Table, tally: &Tally) {
         .note(format!("b compared with a, {cases}: {faster} faster, {slower} slower, {same} same, {unclear} unclear."));
 }
 
-/// Whether a reason is of one kind.
-type IsKind = fn(&Reason) -> bool;
-
 /// One sentence per reason, with what to do about it.
 fn add_unclear(table: &mut Table, answer: &Compared) {
-    let unclear: Vec<(Reason, Option<usize>)> = answer.cases.iter().filter_map(unclear).collect();
-    let kinds: [(IsKind, String); 4] = [
-        (
-            |reason| matches!(reason, Reason::TooFewProcesses { .. }),
-            format!("a 95 % interval needs at least {LEAST_PROCESSES} processes per side"),
-        ),
-        (
-            |reason| matches!(reason, Reason::TooWide { .. }),
-            "the interval contains zero and also differences beyond the margin".to_owned(),
-        ),
-        (
-            |reason| matches!(reason, Reason::AroundMargin),
-            "there is a difference, but it may be smaller than the margin".to_owned(),
-        ),
-        (
-            |reason| matches!(reason, Reason::ManyCases { .. }),
-            format!("differences like these are expected by chance among {} cases", answer.tally().all()),
-        ),
-    ];
-    for (is_kind, meaning) in kinds {
-        let needed: Vec<Option<usize>> =
-            unclear.iter().filter(|(reason, _)| is_kind(reason)).map(|(_, needed)| *needed).collect();
-        if !needed.is_empty() {
-            table.note(format!("{} unclear: {meaning}. Try: {}.", needed.len(), advice(&needed)));
+    let all = answer.tally().all();
+    let meaning = |reason: Reason| match reason {
+        Reason::TooFewProcesses { .. } => {
+            (0, format!("a 95 % interval needs at least {LEAST_PROCESSES} processes per side"))
         }
-    }
-}
-
-fn unclear(case: &ComparedCase) -> Option<(Reason, Option<usize>)> {
-    match case.pair.as_ref().ok()?.judged {
-        Judged { verdict: Verdict::Unclear(reason), needed, .. } => Some((reason, needed)),
+        Reason::TooWide { .. } => (1, "the interval contains zero and also differences beyond the margin".to_owned()),
+        Reason::AroundMargin => (2, "there is a difference, but it may be smaller than the margin".to_owned()),
+        Reason::ManyCases { .. } => (3, format!("differences like these are expected by chance among {all} cases")),
+    };
+    let unclear = |case: &ComparedCase| match case.pair.as_ref().ok()?.judged {
+        Judged { verdict: Verdict::Unclear(reason), needed, .. } => Some((meaning(reason), needed)),
         _ => None,
+    };
+    let mut groups = grouped(answer.cases.iter().filter_map(unclear));
+    groups.sort_by_key(|((order, _), _)| *order);
+    for ((_, meaning), needed) in groups {
+        table.note(format!("{} unclear: {meaning}. Try: {}.", needed.len(), advice(&needed)));
     }
 }
 

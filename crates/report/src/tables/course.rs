@@ -11,7 +11,7 @@ const PASSES: [&str; 4] = ["forward", "backward", "forward_backward", "step"];
 
 /// The requested steps; none if a stop rule decides.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct AskedSteps {
+pub struct RequestedSteps {
     /// Warm-up steps.
     pub warmup: Option<usize>,
     /// Measured steps.
@@ -22,7 +22,7 @@ pub struct AskedSteps {
 /// model that was not measured, and `asked` has the steps it would have run.
 ///
 /// `std_time_ms` is the standard deviation of the sample.
-pub fn course(answer: &Cases, parameters: &dyn Fn(&Case) -> Option<AxisValue>, asked: AskedSteps) -> Option<Table> {
+pub fn course(answer: &Cases, parameters: &dyn Fn(&Case) -> Option<AxisValue>, asked: RequestedSteps) -> Option<Table> {
     let table = table!("course", answer.cases.iter().filter(|case| is_of_course(case)), case: &CaseFigures => {
         let measured = case.measured.as_ref();
         let wall = measured.map(|measured| &measured.wall);
@@ -174,7 +174,7 @@ mod tests {
         let table = course(
             &laptime_analyze::cases(&[result("step", measured)], None),
             &|_| Some(7.into()),
-            AskedSteps::default(),
+            RequestedSteps::default(),
         )
         .unwrap();
         assert_eq!(cell(&table, 0, "mean_time_ms"), Cell::Nanos(2_000_000));
@@ -192,7 +192,7 @@ mod tests {
         let lack = Outcome::OutOfMemory { needed_bytes: None, available_bytes: None };
         let failed = Outcome::Failed { errors: vec!["it broke".to_owned()], wall_ns: Vec::new() };
         let results = [result("forward", lack), result("backward", failed)];
-        let asked = AskedSteps { warmup: Some(5), measure: Some(10) };
+        let asked = RequestedSteps { warmup: Some(5), measure: Some(10) };
         let table = course(&laptime_analyze::cases(&results, None), &|_| Some(7.into()), asked).unwrap();
         for row in 0..2 {
             let steps = (cell(&table, row, "warmup_steps"), cell(&table, row, "measure_steps"));
@@ -232,7 +232,7 @@ mod tests {
     fn decode_cases_are_not_in_the_cs336_table() {
         let results = [result("decode", Outcome::Measured(Measured { wall_ns: vec![1], ..Measured::default() }))];
         let answer = laptime_analyze::cases(&results, None);
-        assert_eq!((course(&answer, &|_| None, AskedSteps::default()), course_summary(&answer)), (None, None));
+        assert_eq!((course(&answer, &|_| None, RequestedSteps::default()), course_summary(&answer)), (None, None));
         assert_eq!(course_separate(&answer), None);
     }
 }

@@ -1,6 +1,8 @@
 //! Several traces compared, as a table.
 
-use laptime_analyze::{Figure, Fleet, FleetRow, LEAST_TRACES, Note, OUTLIER_DISTANCE, OUTLIER_SHARE, Outlier, Unit};
+use laptime_analyze::{
+    Figure, Fleet, FleetRow, LEAST_TRACES, Note, OUTLIER_DISTANCE, OUTLIER_SHARE, Outlier, Unit, plural,
+};
 
 use super::overview;
 use crate::{Cell, Column, Table, layout::in_one_unit};
@@ -79,8 +81,7 @@ fn add_outliers(table: &mut Table, answer: &Fleet) {
         }
     }
     if let Some(more @ 1..) = answer.outliers.len().checked_sub(NAMED) {
-        let are = if more == 1 { "outlier is" } else { "outliers are" };
-        table.note(format!("{more} more {are} in the column `outlier`."));
+        table.note(format!("{} in the column `outlier`.", plural(more, "more outlier is", "more outliers are")));
     }
 }
 
@@ -90,8 +91,7 @@ fn add_findings(table: &mut Table, answer: &Fleet) {
         let first = traces.first().copied().unwrap_or_default();
         let more = match traces.len().saturating_sub(1) {
             0 => String::new(),
-            1 => " (1 more trace too)".to_owned(),
-            more => format!(" ({more} more traces too)"),
+            more => format!(" ({} too)", plural(more, "more trace", "more traces")),
         };
         table.warn(Note::new(finding.rule, format!("`{first}`: {}{more}", finding.evidence)));
         table.machine_fact(overview::key(finding), Cell::text(format!("`{first}`: {finding}{more}")));

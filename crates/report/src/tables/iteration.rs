@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use laptime_analyze::{Measured, Per, Stage, Stages};
+use laptime_analyze::{Measured, Per, Stage, Stages, plural};
 
 use crate::{Cell, Table, figures, layout::single, table::table};
 
@@ -73,8 +73,7 @@ fn setup(measured: &Measured, left_out: usize) -> String {
         .collect();
     let short = match left_out {
         0 => String::new(),
-        1 => "1 shorter stage is not shown. ".to_owned(),
-        more => format!("{more} shorter stages are not shown. "),
+        more => format!("{} not shown. ", plural(more, "shorter stage is", "shorter stages are")),
     };
     format!("{short}Setup: {}. `--all` shows every stage.", parts.join(", "))
 }

@@ -121,11 +121,8 @@ fn in_order(answer: &Laps) -> String {
 }
 
 fn cold(answer: &Laps, first: &SlowLap) -> String {
-    let who = match answer.cold {
-        1 => "The first lap is a warm-up".to_owned(),
-        cold => format!("The first {cold} laps are a warm-up"),
-    };
-    format!("{who} and not in the figures. {}", capital(&sentence(answer, first)))
+    let who = if answer.cold == 1 { "lap is".to_owned() } else { format!("{} laps are", answer.cold) };
+    format!("The first {who} a warm-up and not in the figures. {}", capital(&sentence(answer, first)))
 }
 
 fn slow(answer: &Laps) -> String {

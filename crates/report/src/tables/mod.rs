@@ -38,11 +38,11 @@ pub(crate) use self::scaling::lengths;
 pub use self::{
     ab::ab,
     against::against_text,
-    audit::{Listed, audit},
+    audit::{ExtraSites, audit},
     cases::cases,
     cold_start::cold_start,
     compare::compare,
-    course::{AskedSteps, course, course_separate, course_summary},
+    course::{RequestedSteps, course, course_separate, course_summary},
     critical_path::critical_path,
     crossover::crossovers,
     diagnose::{TrialRow, diagnosis, experiment, offload_findings, offload_layers, offload_tokens},

@@ -1,5 +1,6 @@
 //! The measured peak rates of a machine, as a table.
 
+use laptime_analyze::plural;
 use laptime_trace::run::Peaks;
 
 use crate::table::{Cell, Table, table};
@@ -34,11 +35,7 @@ pub fn peaks(peaks: &Peaks) -> Table {
 
 /// The host threads, which do not matter on a GPU.
 fn threads(device: &str, count: u32) -> String {
-    match count {
-        _ if device.starts_with("cuda") => String::new(),
-        1 => ", 1 thread".to_owned(),
-        _ => format!(", {count} threads"),
-    }
+    if device.starts_with("cuda") { String::new() } else { format!(", {}", plural(count, "thread", "threads")) }
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The ranks of a job compared, as tables.
 
-use laptime_analyze::{CollectiveClass, MatchedCollective, RankPart, RankRow, Ranks, rank_ranges};
+use laptime_analyze::{CollectiveClass, MatchedCollective, RankPart, RankRow, Ranks, plural, rank_ranges};
 use serde_json::json;
 
 use crate::{
@@ -57,8 +57,8 @@ pub fn ranks(answer: &Ranks, by: RanksBy, is_whole: bool) -> Table {
     let left_out = table.rows.len().saturating_sub(most);
     if left_out > 0 {
         table.rows.truncate(most);
-        let plural = if left_out == 1 { "row is" } else { "rows are" };
-        table.note(format!("{left_out} more {plural} not shown: `laptime ranks --all` shows them."));
+        let rows = plural(left_out, "more row is", "more rows are");
+        table.note(format!("{rows} not shown: `laptime ranks --all` shows them."));
     }
     table.answer.extend(answer.clocks().filter(|_| is_whole));
     add_facts(&mut table, answer);

@@ -3,7 +3,7 @@
 use laptime_analyze::{CaseFigures, Cases, Figures, MeasuredFigures, SharedDoubt};
 use laptime_trace::run::AxisValue;
 
-use super::axes::{Axes, Taken};
+use super::axes::{Axes, UsedKeys};
 use super::troubles;
 use crate::{Cell, Column, Table};
 
@@ -58,7 +58,7 @@ fn columns(shared: &[Figure], axes: &Axes) -> Vec<Column> {
     let behind = OWN.iter().zip(1 + GOES_FIRST.len()..);
     columns.extend(behind.map(|(one, rank)| Column::new(one.label, one.label).drop(rank as u8)));
     columns.push(Column::new("outcome", "outcome"));
-    let mut all = axes.columns(&mut Taken::by(&columns));
+    let mut all = axes.columns(&mut UsedKeys::by(&columns));
     all.extend(columns);
     all
 }

@@ -37,28 +37,19 @@ fn memory(needed: Option<u64>, available: Option<u64>) -> String {
     }
 }
 
-/// A case with the outcome of its processes.
-pub(super) struct Outcome<'a> {
-    pub(super) id: &'a CaseId,
-    pub(super) troubles: &'a [Trouble],
-    /// How many processes were measured.
-    pub(super) measured: usize,
-}
+/// A case, its processes without figures, and the number of measured ones.
+type Outcome<'a> = (&'a CaseId, &'a [Trouble], usize);
 
 /// Adds one sentence per reason of measured cases.
 pub(super) fn add_cases<'a>(table: &mut Table, axes: &Axes, cases: impl Iterator<Item = &'a CaseFigures>) {
     let measured = |case: &CaseFigures| case.measured.as_ref().map_or(0, |figures| figures.wall.processes);
-    add_notes(
-        table,
-        axes,
-        cases.map(|case| Outcome { id: &case.id, troubles: &case.troubles, measured: measured(case) }),
-    );
+    add_notes(table, axes, cases.map(|case| (&case.id, &case.troubles[..], measured(case))));
 }
 
 /// Adds one sentence per reason, with the cases it applies to.
 pub(super) fn add_notes<'a>(table: &mut Table, axes: &Axes, cases: impl Iterator<Item = Outcome<'a>>) {
     let sentence =
-        |case: Outcome<'a>| Some((sentence(case.troubles.first()?, case.troubles.len(), case.measured), case.id));
+        |(id, troubles, measured): Outcome<'a>| Some((sentence(troubles.first()?, troubles.len(), measured), id));
     let sentences: Vec<(String, Vec<&CaseId>)> = grouped(cases.filter_map(sentence));
     let more = sentences.len().saturating_sub(MOST);
     for (sentence, ids) in sentences.into_iter().take(MOST) {

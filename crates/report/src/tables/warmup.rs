@@ -40,11 +40,7 @@ pub fn warmup<'a>(answer: &'a [WarmUp]) -> Table {
     axes.add_common(&mut table);
     add_advice(&mut table, answer, &axes);
     add_averaged(&mut table, answer, &axes);
-    let outcomes = answer.iter().map(|case| troubles::Outcome {
-        id: &case.id,
-        troubles: &case.troubles,
-        measured: case.processes.len(),
-    });
+    let outcomes = answer.iter().map(|case| (&case.id, &case.troubles[..], case.processes.len()));
     troubles::add_notes(&mut table, &axes, outcomes);
     table
 }

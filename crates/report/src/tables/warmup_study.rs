@@ -2,7 +2,7 @@
 
 use laptime_analyze::{ColdPart, ColdStart, ColdWork, Distance, Note, SharedDoubt, WarmUpRow, WarmUpRows};
 
-use super::axes::{Axes, Taken};
+use super::axes::{Axes, UsedKeys};
 use super::course::cv_percent;
 use super::troubles;
 use crate::{Cell, Column, Table, table::fields};
@@ -33,7 +33,7 @@ pub fn warmup_study(answer: &[WarmUpRows], doubts: &[SharedDoubt]) -> Table {
         ("processes", "processes").drop(6) => Cell::from(iterations.map(|iterations| count(iterations.processes))),
     ]);
     columns.extend(cold_times.iter().map(|(key, _)| Column::new(key.clone(), "").machine_only()));
-    let of_axes = axes.columns(&mut Taken::by(&columns));
+    let of_axes = axes.columns(&mut UsedKeys::by(&columns));
     columns.extend(of_axes);
     let mut table = Table::new("warmup_study", columns);
     for (case, row) in answer.iter().flat_map(|case| case.rows.iter().map(move |row| (case, row))) {
@@ -42,11 +42,8 @@ pub fn warmup_study(answer: &[WarmUpRows], doubts: &[SharedDoubt]) -> Table {
     }
     axes.add_common(&mut table);
     add_notes(&mut table, answer, &axes);
-    let outcomes = answer.iter().map(|case| troubles::Outcome {
-        id: &case.id,
-        troubles: &case.troubles,
-        measured: case.rows.iter().filter_map(|row| row.iterations).map(|iterations| iterations.processes).sum(),
-    });
+    let processes = |case: &WarmUpRows| case.rows.iter().filter_map(|row| Some(row.iterations?.processes)).sum();
+    let outcomes = answer.iter().map(|case| (&case.id, &case.troubles[..], processes(case)));
     troubles::add_notes(&mut table, &axes, outcomes);
     add_doubts(&mut table, answer, doubts);
     table
@@ -57,7 +54,7 @@ pub fn warmup_laps(answer: &[WarmUpRows]) -> Table {
     let axes = Axes::of(answer.iter().map(|case| &case.id));
     let own = ["warmup_steps", "run", "step", "time_ms", "counts"].map(|key| Column::new(key, key));
     let mut columns = own.to_vec();
-    columns.extend(axes.columns(&mut Taken::by(&own)));
+    columns.extend(axes.columns(&mut UsedKeys::by(&own)));
     let mut table = Table::new("warmup_laps", columns);
     for (case, row) in answer.iter().flat_map(|case| case.rows.iter().map(move |row| (case, row))) {
         for series in &row.series {

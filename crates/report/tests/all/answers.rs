@@ -4,7 +4,7 @@
 
 use crate::blessed::{compare_others, compare_text};
 use laptime_analyze::{
-    Comparing, RunResults, TimedStage, TimingFigures, Timings, against_text, cases, compare, crossovers, doubts,
+    CompareOptions, RunResults, TimedStage, TimingFigures, Timings, against_text, cases, compare, crossovers, doubts,
     scaling, warmup, warmup_doubts, warmup_study,
 };
 use laptime_report::{Cell, Table, tables};
@@ -68,14 +68,14 @@ fn a_comparison_looks_right() {
     let (before, after) = (crate::fixture::sweep(), crate::fixture::changed_sweep());
     let (a, b) = (crate::fixture::run("77c53e8", "powersave"), crate::fixture::run("93cf373", "performance"));
     let sides = [(&a, &before), (&b, &after)].map(|(run, results)| RunResults { run: Some(run), results });
-    compare_all("compare", &tables::compare(&compare(&sides[0], &sides[1], &Comparing::default())));
+    compare_all("compare", &tables::compare(&compare(&sides[0], &sides[1], &CompareOptions::default())));
 }
 
 #[test]
 fn a_comparison_of_a_rate_looks_right() {
     let (before, after) = (crate::fixture::sweep(), crate::fixture::changed_sweep());
     let sides = [&before, &after].map(|results| RunResults { run: None, results });
-    let how = Comparing { metric: Some("tok_s".into()), ..Comparing::default() };
+    let how = CompareOptions { metric: Some("tok_s".into()), ..CompareOptions::default() };
     compare_all("compare_rate", &tables::compare(&compare(&sides[0], &sides[1], &how)));
 }
 
@@ -91,7 +91,7 @@ fn many_cases_that_are_all_slower_are_regressions() {
     };
     let (before, after) = (sizes(1e6), sizes(1.2e6));
     let sides = [&before, &after].map(|results| RunResults { run: None, results });
-    let table = tables::compare(&compare(&sides[0], &sides[1], &Comparing::default()));
+    let table = tables::compare(&compare(&sides[0], &sides[1], &CompareOptions::default()));
     assert_eq!(table.notes[0], "b compared with a, 20 cases: 0 faster, 20 slower, 0 same, 0 unclear.");
     assert_eq!(table.notes.len(), 1, "{:?}", table.notes);
 }

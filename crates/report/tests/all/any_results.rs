@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use laptime_analyze::{
-    Cases, Comparing, ProfiledRun, RunResults, cases, compare, crossovers, doubts, profiling, scaling, warmup,
+    Cases, CompareOptions, ProfiledRun, RunResults, cases, compare, crossovers, doubts, profiling, scaling, warmup,
     warmup_study,
 };
 use laptime_report::{Format, Table, TextStyle, chart::Theme, profiling as report, tables, write};
@@ -161,7 +161,7 @@ fn all_doubts(found: &Cases) -> Vec<laptime_analyze::SharedDoubt> {
 fn all_tables(a: &[CaseResult], b: &[CaseResult], metric: Option<String>) -> Vec<Table> {
     let found = cases(a, Some(&peaks()));
     let side = |results| RunResults { run: None, results };
-    let compared = compare(&side(a), &side(b), &Comparing { metric, ..Comparing::default() });
+    let compared = compare(&side(a), &side(b), &CompareOptions { metric, ..CompareOptions::default() });
     let others = [tables::cases(&found, &all_doubts(&found)), tables::compare(&compared), tables::warmup(&warmup(a))];
     let study = warmup_study(&[(0, a.to_vec()), (5, b.to_vec())], &[]);
     let studied = [tables::warmup_study(&study, &all_doubts(&found)), tables::warmup_laps(&study)];
@@ -216,7 +216,7 @@ proptest! {
     #[test]
     fn swapping_the_runs_mirrors_the_verdict(a in side(), b in side()) {
         let side = |results| RunResults { run: None, results };
-        let verdict = |a, b| compare(&side(a), &side(b), &Comparing::default()).cases[0].pair.as_ref().unwrap().judged.verdict;
+        let verdict = |a, b| compare(&side(a), &side(b), &CompareOptions::default()).cases[0].pair.as_ref().unwrap().judged.verdict;
         match (verdict(&a, &b), verdict(&b, &a)) {
             (Verdict::Unclear(_), Verdict::Unclear(_)) => {}
             (one, other) => prop_assert_eq!(one, mirrored(other)),

@@ -14,7 +14,7 @@ laptime_trace::words! {
         /// Neither good nor bad, or unknown; worth knowing.
         Note = "note",
         /// Timings may be off or noisy because of it.
-        Doubt = "warning",
+        Warning = "warning",
         /// Timings are meaningless.
         Bad = "bad",
     }
@@ -96,14 +96,14 @@ pub(super) fn build(build: &Build) -> Check {
     let (level, meaning) = if build.is_unoptimised() {
         (Level::Bad, "the build is not optimised, so its timings are meaningless")
     } else {
-        (doubt_if(build.debug_assertions), "debug assertions cost time that a release build does not need")
+        (warn_if(build.debug_assertions), "debug assertions cost time that a release build does not need")
     };
     Check::new("build", level, seen).meaning(meaning).next("`cargo build --release`")
 }
 
 /// The CPU frequency governor, if known; a virtual machine rarely reports it.
 pub(super) fn governor(governor: Option<&str>, is_virtual: bool) -> Check {
-    let level = doubt_if_known(governor, |governor| governor != "performance");
+    let level = warn_if_known(governor, |governor| governor != "performance");
     let meaning = match governor {
         None if is_virtual => "unknown in a virtual machine; the hypervisor controls the clocks",
         None => "the CPU frequency policy is unknown",
@@ -133,14 +133,14 @@ pub(super) fn boost(is_on: Option<bool>, is_intel: bool) -> Check {
 
 /// Whether other machines share the hardware: the kind of the virtual machine, if it is one.
 pub(super) fn virtual_machine(name: Option<&str>) -> Check {
-    Check::new("virtual machine", doubt_if(name.is_some()), name.unwrap_or("no"))
+    Check::new("virtual machine", warn_if(name.is_some()), name.unwrap_or("no"))
         .meaning("other virtual machines may share the hardware and affect timings")
         .next("compare with `laptime ab`, which interleaves both sides")
 }
 
 /// The CPU quota, if there is one, and the CPUs that the process may use.
 pub(super) fn quota(granted: Option<f64>, cpus: u32) -> Check {
-    let level = doubt_if(granted.is_some_and(|granted| granted < f64::from(cpus)));
+    let level = warn_if(granted.is_some_and(|granted| granted < f64::from(cpus)));
     let seen = granted.map_or_else(|| "none".to_owned(), |granted| format!("{granted} of {cpus} CPUs"));
     let threads = plural(granted.map_or(1.0, |granted| granted.floor().max(1.0)) as u64, "thread", "threads");
     Check::new("CPU quota", level, seen)
@@ -157,7 +157,7 @@ pub(super) fn load(load: Option<f64>, cpus: u32) -> Check {
     let seen = or_unknown(load, |load| format!("{load:.2} on {}", plural(cpus, "CPU", "CPUs")));
     let meaning =
         if load.is_some() { "other programs were running in the last minute" } else { "the kernel does not report it" };
-    Check::new("load", doubt_if_known(load, |load| load > limit), seen)
+    Check::new("load", warn_if_known(load, |load| load > limit), seen)
         .limit(format!("{limit:.2}"))
         .meaning(meaning)
         .next_if(load.is_some(), STOP_OTHERS)
@@ -167,7 +167,7 @@ pub(super) fn load(load: Option<f64>, cpus: u32) -> Check {
 pub(super) fn lost_time(threads: u32, share: f64, gaps: u64) -> Check {
     let word = if threads == 1 { "interruptions, 1 thread" } else { "interruptions, all threads" };
     let seen = format!("{} % in {}", per_cent(share), plural(gaps, "pause", "pauses"));
-    Check::new(word, doubt_if(share > SHARE), seen)
+    Check::new(word, warn_if(share > SHARE), seen)
         .limit(share_limit())
         .meaning("threads were interrupted, so iterations take longer by up to this share")
         .next(STOP_OTHERS)
@@ -177,7 +177,7 @@ pub(super) fn lost_time(threads: u32, share: f64, gaps: u64) -> Check {
 pub(super) fn longest_gap(threads: u32, nanos: u64) -> Check {
     let word = if threads == 1 { "longest pause, 1 thread" } else { "longest pause, all threads" };
     let shorter = time(nanos as f64 * 100.0);
-    Check::new(word, doubt_if(nanos > GAP_NS), time(nanos as f64))
+    Check::new(word, warn_if(nanos > GAP_NS), time(nanos as f64))
         .limit(time(GAP_NS as f64))
         .meaning(format!("a single iteration shorter than {shorter} may be off by more than 1 %"))
         .next("measure longer or more iterations, and use the median")
@@ -186,7 +186,7 @@ pub(super) fn longest_gap(threads: u32, nanos: u64) -> Check {
 /// How even the speed of such threads was: its spread as a share of the median.
 fn pace(threads: u32, spread: f64) -> Check {
     let word = if threads == 1 { "speed, 1 thread" } else { "speed, all threads" };
-    Check::new(word, doubt_if(spread > SHARE), format!("± {} %", per_cent(spread)))
+    Check::new(word, warn_if(spread > SHARE), format!("± {} %", per_cent(spread)))
         .limit(share_limit())
         .meaning("equal work took different times: clocks change, or a core is shared")
 }
@@ -207,7 +207,7 @@ pub(super) fn steal(steal: Option<Steal>) -> Check {
         None => "the kernel does not report it",
     };
     let seen = or_unknown(steal, |steal| format!("{} of {} ticks", steal.ticks, steal.of_ticks));
-    Check::new("steal time", doubt_if_known(steal.and_then(Steal::share), |share| share > SHARE), seen)
+    Check::new("steal time", warn_if_known(steal.and_then(Steal::share), |share| share > SHARE), seen)
         .limit(share_limit())
         .meaning(meaning)
         .next_if(steal.is_some(), "measure at another time, or on a dedicated machine")
@@ -221,17 +221,17 @@ pub(super) fn clock_source(clock: &HostClock, kernel: Option<&str>) -> Check {
         Some(false) => "the TSC rate changes, so it is not used",
         _ => "the kernel considers the TSC unstable, so a slower clock is used",
     };
-    let level = doubt_if(clock.name != "tsc" && is_invariant.is_some());
+    let level = warn_if(clock.name != "tsc" && is_invariant.is_some());
     Check::new("clock", level, format!("{}{steady}; kernel: {}", clock.name, kernel.unwrap_or(UNKNOWN)))
         .meaning(meaning)
         .next_if(is_invariant == Some(true), "see why with `sudo dmesg | grep -i tsc`")
 }
 
-/// The smallest step of that clock, if there was one, and the cost of a reading.
+/// The resolution of that clock, if it could be measured, and the cost of a reading.
 pub(super) fn clock(step_ns: Option<f64>, reading_ns: f64) -> Check {
     let is_coarse = step_ns.is_none_or(|step| step > CLOCK_NS) || reading_ns > CLOCK_NS;
     let seen = format!("step {}, cost {}", or_unknown(step_ns, time), time(reading_ns));
-    Check::new("clock resolution", doubt_if(is_coarse), seen)
+    Check::new("clock resolution", warn_if(is_coarse), seen)
         .limit(time(CLOCK_NS))
         .meaning("spans shorter than 1 µs have an error of more than 10 %")
 }
@@ -239,7 +239,7 @@ pub(super) fn clock(step_ns: Option<f64>, reading_ns: f64) -> Check {
 /// Free and total bytes, if known.
 pub(super) fn memory(available: Option<u64>, total: Option<u64>) -> Check {
     let both = available.zip(total);
-    let level = doubt_if_known(both, |(available, total)| (available as f64 / total as f64) < MEMORY);
+    let level = warn_if_known(both, |(available, total)| (available as f64 / total as f64) < MEMORY);
     let seen = or_unknown(both, |(available, total)| format!("{} of {} GiB free", gib(available), gib(total)));
     let meaning =
         if both.is_some() { "large cases may be swapped out or killed" } else { "the free memory is unknown" };
@@ -254,11 +254,11 @@ pub(super) fn gpu(machine: &Machine, driver: Option<&str>, has_cuda: bool, unusa
     let gpus: Vec<&str> = machine.gpus.iter().map(|gpu| gpu.name.as_str()).collect();
     let seen = listed(&gpus, driver);
     if let Some(reason) = unusable.filter(|_| !gpus.is_empty() || driver.is_some()) {
-        return Check::new("GPU", Level::Doubt, seen)
+        return Check::new("GPU", Level::Warning, seen)
             .meaning(format!("no usable GPU: {reason}"))
             .next("run `laptime bench matmul --device cuda`, which prints a hint");
     }
-    let doubt = |meaning: &str, next: &str| Check::new("GPU", Level::Doubt, seen.clone()).meaning(meaning).next(next);
+    let doubt = |meaning: &str, next: &str| Check::new("GPU", Level::Warning, seen.clone()).meaning(meaning).next(next);
     match (gpus.is_empty(), driver, has_cuda) {
         (false, _, true) => Check::new("GPU", Level::Good, seen),
         (false, _, false) => doubt(
@@ -302,7 +302,7 @@ pub(super) fn gpu_state(health: &GpuHealth) -> Check {
     ];
     let parts: Vec<String> = parts.into_iter().flatten().collect();
     let seen = if parts.is_empty() { UNKNOWN.to_owned() } else { parts.join(", ") };
-    Check::new("GPU state", doubt_if(!state.throttled.is_empty()), format!("{}: {seen}", health.device))
+    Check::new("GPU state", warn_if(!state.throttled.is_empty()), format!("{}: {seen}", health.device))
         .meaning(format!("the GPU is throttled: {}", state.throttled.join(", ")))
         .next("let it cool, or lock a lower clock with `sudo nvidia-smi -lgc MHZ`")
 }
@@ -322,7 +322,7 @@ pub(super) fn peaks(device: &str, state: PeaksState) -> Check {
         PeaksState::NotMeasured => (Level::Note, "not measured".to_owned(), none),
         PeaksState::Measured => (Level::Good, "measured".to_owned(), none),
         PeaksState::TooLow { times } => (
-            Level::Doubt,
+            Level::Warning,
             format!("too low: a short test reached {times:.2}x"),
             "they were measured on a busy machine, so `mfu`, `mbu` and `x limit` are wrong",
         ),
@@ -335,12 +335,12 @@ fn share_limit() -> String {
     format!("{} %", per_cent(SHARE))
 }
 
-fn doubt_if(is_doubtful: bool) -> Level {
-    if is_doubtful { Level::Doubt } else { Level::Good }
+fn warn_if(is_bad: bool) -> Level {
+    if is_bad { Level::Warning } else { Level::Good }
 }
 
-fn doubt_if_known<T>(value: Option<T>, is_doubtful: impl Fn(T) -> bool) -> Level {
-    value.map_or(Level::Note, |value| doubt_if(is_doubtful(value)))
+fn warn_if_known<T>(value: Option<T>, is_bad: impl Fn(T) -> bool) -> Level {
+    value.map_or(Level::Note, |value| warn_if(is_bad(value)))
 }
 
 fn or_unknown<T>(value: Option<T>, write: impl Fn(T) -> String) -> String {
@@ -380,9 +380,9 @@ mod tests {
         };
         let none = "none: no `/proc/driver/nvidia`".to_owned();
         assert_eq!(gpu(&["L4"], Some("580"), true), (Level::Good, "L4, driver 580".into(), false));
-        assert_eq!(gpu(&["L4", "L4"], None, false), (Level::Doubt, "2 x L4".into(), true));
-        assert_eq!(gpu(&[], Some("580"), true), (Level::Doubt, "none, driver 580".into(), true));
-        assert_eq!(gpu(&[], None, true), (Level::Doubt, none.clone(), true));
+        assert_eq!(gpu(&["L4", "L4"], None, false), (Level::Warning, "2 x L4".into(), true));
+        assert_eq!(gpu(&[], Some("580"), true), (Level::Warning, "none, driver 580".into(), true));
+        assert_eq!(gpu(&[], None, true), (Level::Warning, none.clone(), true));
         assert_eq!(gpu(&[], None, false), (Level::Note, none, false));
     }
 
@@ -391,7 +391,7 @@ mod tests {
         let poisoned = peaks("cuda:0", PeaksState::TooLow { times: 3.094 });
         assert_eq!(
             (poisoned.level, poisoned.seen.as_str(), poisoned.next.as_deref()),
-            (Level::Doubt, "cuda:0: too low: a short test reached 3.09x", Some("`laptime peaks --device cuda:0`"))
+            (Level::Warning, "cuda:0: too low: a short test reached 3.09x", Some("`laptime peaks --device cuda:0`"))
         );
         assert_eq!(peaks("cpu", PeaksState::Measured).level, Level::Good);
         assert_eq!(peaks("cpu", PeaksState::NotMeasured).seen, "not measured");
@@ -419,7 +419,7 @@ mod tests {
             clock_source(&clock, Some("hpet"))
         };
         assert_eq!(clock("monotonic", Some(true)).next.unwrap(), "see why with `sudo dmesg | grep -i tsc`");
-        assert_eq!(clock("monotonic", Some(false)).level, Level::Doubt);
+        assert_eq!(clock("monotonic", Some(false)).level, Level::Warning);
         assert_eq!(clock("monotonic", None).level, Level::Good);
         assert_eq!(clock("tsc", Some(true)).seen, "tsc, invariant; kernel: hpet");
     }
@@ -428,13 +428,13 @@ mod tests {
     fn check_levels_change_at_their_limits() {
         let level = |check: Check| check.level;
         assert_eq!(level(lost_time(1, 0.01, 1)), Level::Good);
-        assert_eq!(level(lost_time(1, 0.0101, 1)), Level::Doubt);
+        assert_eq!(level(lost_time(1, 0.0101, 1)), Level::Warning);
         assert_eq!(level(steal(Some(Steal { ticks: 1, of_ticks: 100 }))), Level::Good);
-        assert_eq!(level(steal(Some(Steal { ticks: 1, of_ticks: 50 }))), Level::Doubt);
+        assert_eq!(level(steal(Some(Steal { ticks: 1, of_ticks: 50 }))), Level::Warning);
         assert_eq!(level(clock(Some(100.0), 100.0)), Level::Good);
-        assert_eq!(level(clock(Some(1.0), 101.0)), Level::Doubt);
+        assert_eq!(level(clock(Some(1.0), 101.0)), Level::Warning);
         assert_eq!(level(memory(Some(10), Some(100))), Level::Good);
-        assert_eq!(level(memory(Some(9), Some(100))), Level::Doubt);
+        assert_eq!(level(memory(Some(9), Some(100))), Level::Warning);
         assert_eq!(level(boost(Some(true), false)), Level::Note);
     }
 }

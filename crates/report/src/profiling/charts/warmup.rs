@@ -1,6 +1,6 @@
 //! The first iterations of fresh processes.
 
-use laptime_analyze::{ColdRun, Profiling};
+use laptime_analyze::{ColdRun, Profiling, plural};
 use laptime_stats::spread::median;
 
 use super::device_name;
@@ -38,8 +38,7 @@ fn processes(run: &ColdRun) -> Vec<drawn::WarmupRow> {
 
 fn first_process(run: &ColdRun) -> Option<drawn::WarmupRow> {
     let process = run.warmups.first()?.processes.first()?;
-    let iterations = if run.not_counted == 1 { "iteration" } else { "iterations" };
-    let name = format!("{} warm-up {iterations}", run.not_counted);
+    let name = plural(run.not_counted, "warm-up iteration", "warm-up iterations");
     Some(drawn::WarmupRow { name, laps_ns: process.iterations_ns.clone(), not_counted: run.not_counted })
 }
 

@@ -1,12 +1,12 @@
 //! A guest with a quota that somebody else keeps busy, and a GPU that the build cannot use.
 
-use laptime_analyze::Patient;
+use laptime_analyze::DoctorInput;
 use laptime_report::Table;
 use laptime_trace::run::{Build, Environment, Gpu, HostClock, Machine, Noise, StallStats, Steal};
 
 pub fn doctor() -> Table {
     let (environment, noise) = (environment(), noise());
-    let patient = Patient {
+    let input = DoctorInput {
         environment: &environment,
         noise: &noise,
         driver: Some("580.65.06"),
@@ -15,7 +15,7 @@ pub fn doctor() -> Table {
         no_gpu: None,
         peaks: &[("cpu".to_owned(), laptime_analyze::PeaksState::NotMeasured)],
     };
-    laptime_report::tables::doctor(&laptime_analyze::doctor(&patient))
+    laptime_report::tables::doctor(&laptime_analyze::doctor(&input))
 }
 
 fn environment() -> Environment {
