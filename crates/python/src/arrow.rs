@@ -1,6 +1,6 @@
-//! Columns as an Arrow stream, by the C data interface: one batch whose buffers are our own memory.
+//! Exports columns as an Arrow stream of one batch, zero-copy, by the C data interface.
 //!
-//! The structures and their rules are those of <https://arrow.apache.org/docs/format/CDataInterface.html>.
+//! See <https://arrow.apache.org/docs/format/CDataInterface.html>.
 
 // The interface is made of pointers.
 #![allow(unsafe_code)]
@@ -52,21 +52,21 @@ pub struct ArrowArrayStream {
 
 const NULLABLE: i64 = 2;
 
-/// What a schema owns.
+/// The private data of a schema.
 struct OwnedSchema {
     _format: CString,
     _name: CString,
     children: Vec<*mut ArrowSchema>,
 }
 
-/// What an array owns: its pointers, and a share of the columns that they point into.
+/// The private data of an array. Keeps the columns alive that the buffers point into.
 struct OwnedArray {
     buffers: Vec<*const c_void>,
     children: Vec<*mut ArrowArray>,
     _columns: Columns,
 }
 
-/// A stream in progress.
+/// The private data of a stream.
 struct OwnedStream {
     columns: Columns,
     is_done: bool,
@@ -112,21 +112,31 @@ fn schema_of_all(columns: &Columns) -> ArrowSchema {
     schema("+s", "", 0, columns.iter().map(schema_of).collect(), None)
 }
 
-unsafe extern "C" fn release_schema(schema: *mut ArrowSchema) {
-    // SAFETY: the consumer passes a structure of ours that it has not released; everything was made by `Box::into_raw`.
-    unsafe {
-        let schema = &mut *schema;
-        let owned = Box::from_raw(schema.private_data.cast::<OwnedSchema>());
-        for &child in owned.children.iter().chain((!schema.dictionary.is_null()).then_some(&schema.dictionary)) {
-            // A consumer may have moved a child out, which clears its release.
-            if let Some(release) = (*child).release {
-                release(child);
+/// Defines the release function of a structure with children and a dictionary.
+macro_rules! release {
+    ($name:ident, $structure:ty, $owned:ty) => {
+        unsafe extern "C" fn $name(released: *mut $structure) {
+            // SAFETY: the consumer passes a structure from here that it has not released; all pointers are from
+            // `Box::into_raw`.
+            unsafe {
+                let released = &mut *released;
+                let owned = Box::from_raw(released.private_data.cast::<$owned>());
+                let dictionary = (!released.dictionary.is_null()).then_some(&released.dictionary);
+                for &child in owned.children.iter().chain(dictionary) {
+                    // Moving a child out clears its `release`.
+                    if let Some(release) = (*child).release {
+                        release(child);
+                    }
+                    drop(Box::from_raw(child));
+                }
+                released.release = None;
             }
-            drop(Box::from_raw(child));
         }
-        schema.release = None;
-    }
+    };
 }
+
+release!(release_schema, ArrowSchema, OwnedSchema);
+release!(release_array, ArrowArray, OwnedArray);
 
 fn array(
     (length, null_count): (usize, usize),
@@ -180,21 +190,6 @@ fn array_of_all(columns: &Columns) -> ArrowArray {
     array((rows, 0), vec![ptr::null()], children, None, columns)
 }
 
-unsafe extern "C" fn release_array(array: *mut ArrowArray) {
-    // SAFETY: as for `release_schema`.
-    unsafe {
-        let array = &mut *array;
-        let owned = Box::from_raw(array.private_data.cast::<OwnedArray>());
-        for &child in owned.children.iter().chain((!array.dictionary.is_null()).then_some(&array.dictionary)) {
-            if let Some(release) = (*child).release {
-                release(child);
-            }
-            drop(Box::from_raw(child));
-        }
-        array.release = None;
-    }
-}
-
 unsafe extern "C" fn get_schema(stream: *mut ArrowArrayStream, out: *mut ArrowSchema) -> c_int {
     // SAFETY: the consumer passes our stream, and a place for the schema.
     unsafe {
@@ -229,7 +224,7 @@ unsafe extern "C" fn release_stream(stream: *mut ArrowArrayStream) {
     }
 }
 
-// SAFETY: what the structures point to is owned by them or shared and never changed.
+// SAFETY: the structures own what they point to, or share it immutably.
 unsafe impl Send for ArrowArrayStream {}
 // SAFETY: likewise.
 unsafe impl Send for ArrowSchema {}
@@ -237,25 +232,25 @@ unsafe impl Send for ArrowSchema {}
 impl Drop for ArrowArrayStream {
     fn drop(&mut self) {
         if let Some(release) = self.release {
-            // SAFETY: nobody has released or moved it: that clears `release`.
+            // SAFETY: releasing or moving it would have cleared `release`.
             unsafe { release(self) }
         }
     }
 }
 
-/// A capsule with the schema. A consumer that takes it clears its `release`.
+/// A capsule with the schema. A consumer clears its `release`.
 pub fn schema_capsule<'py>(py: Python<'py>, columns: &Columns) -> PyResult<Bound<'py, PyCapsule>> {
     PyCapsule::new_with_value(py, OwnedBySchema(schema_of_all(columns)), c"arrow_schema")
 }
 
-/// A schema in a capsule, released if nobody took it.
+/// Releases the schema unless a consumer has taken it.
 #[repr(transparent)]
 struct OwnedBySchema(ArrowSchema);
 
 impl Drop for OwnedBySchema {
     fn drop(&mut self) {
         if let Some(release) = self.0.release {
-            // SAFETY: nobody has released or moved it: that clears `release`.
+            // SAFETY: releasing or moving it would have cleared `release`.
             unsafe { release(&mut self.0) }
         }
     }

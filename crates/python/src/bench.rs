@@ -1,4 +1,4 @@
-//! Benchmarks of Python functions, with the measuring loop and the statistics of `laptime bench` and `laptime ab`.
+//! Benchmarks Python functions with the measuring loop and statistics of `laptime bench` and `laptime ab`.
 
 use std::time::Instant;
 
@@ -14,7 +14,7 @@ pub fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(ab, module)?)
 }
 
-/// A function with its arguments, and what waits for its device.
+/// A function, its arguments, and a function that waits for the device.
 struct Step<'py> {
     function: Bound<'py, PyAny>,
     arguments: Bound<'py, PyTuple>,
@@ -33,7 +33,7 @@ impl Step<'_> {
     }
 }
 
-/// Times a function: a table of one row, and the iterations in milliseconds.
+/// Times a function. Returns a table of one row, the iterations, and the warm-up iterations.
 #[pyfunction]
 #[pyo3(name = "bench", signature = (name, function, arguments, wait, warmup, iterations, within, max_time))]
 #[allow(clippy::too_many_arguments, reason = "the options of the Python function")]
@@ -58,7 +58,7 @@ fn bench_function<'py>(
     Ok((table(name, &timings.summary).into(), timings.iterations, timings.warmup))
 }
 
-/// Times a function. Its exception is raised as it is.
+/// Times a function. Exceptions of the function are raised unchanged.
 fn timed(py: Python<'_>, benchmark: Benchmark, step: &Step<'_>) -> PyResult<Timings> {
     step.wait()?;
     let mut raised = None;
@@ -107,10 +107,10 @@ fn table(name: &str, summary: &Summary) -> Table {
     table
 }
 
-/// The time that a block of iterations should take at least, in milliseconds.
+/// The minimum time of a block of iterations, in milliseconds.
 const BLOCK_MS: f64 = 20.0;
 
-/// Compares two functions in this process: blocks of iterations, in random order.
+/// Compares two functions in this process, in blocks of iterations in random order.
 #[pyfunction]
 #[pyo3(signature = (names, functions, wait, blocks, warmup, threshold, seed))]
 #[allow(clippy::too_many_arguments, reason = "the options of the Python function")]
@@ -153,7 +153,7 @@ fn nanos(step: &Step<'_>) -> PyResult<f64> {
     Ok(start.elapsed().as_nanos() as f64)
 }
 
-/// The table of processes, for blocks of one process.
+/// Relabels a table about processes as one about blocks.
 fn in_blocks(mut table: Table) -> Table {
     let in_blocks = |text: &str| text.replace("process", "block").replace("blockes", "blocks");
     for column in &mut table.columns {

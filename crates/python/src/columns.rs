@@ -1,33 +1,32 @@
-//! Columns of plain values: what Arrow, NumPy and Python lists are made from.
+//! Columns of plain values, the source of Arrow arrays, NumPy arrays and Python lists.
 
 use std::{ops::Deref, sync::Arc};
 
 use laptime_trace::Trace;
 use pyo3::{prelude::*, types::PyDict};
 
-/// A named column.
 #[derive(Debug)]
 pub struct Column {
     pub name: String,
     pub values: Values,
-    /// One bit per row, set where there is a value; none if every row has one.
+    /// The validity bitmap; none if every row has a value.
     pub valid: Option<Vec<u8>>,
 }
 
-/// The values of a column. Rows without a value hold zero or an empty text.
+/// The values of a column. Invalid rows contain zero or an empty string.
 #[derive(Debug)]
 pub enum Values {
     Int(Vec<i64>),
     Uint(Uints),
     Float(Vec<f64>),
-    /// A bit per row, and the number of rows.
+    /// A bitmap, and the number of rows.
     Bool(Vec<u8>, usize),
     Text(Texts),
-    /// Numbers of texts.
+    /// Dictionary codes, and the dictionary.
     Coded(Vec<i32>, Texts),
 }
 
-/// Numbers of our own, or those of a trace where they lie.
+/// Owned numbers, or those of a trace without a copy.
 #[derive(Debug)]
 pub enum Uints {
     Own(Vec<u64>),
@@ -45,7 +44,7 @@ impl Deref for Uints {
     }
 }
 
-/// Texts one after the other, as Arrow has them.
+/// Strings in Arrow's layout.
 #[derive(Debug)]
 pub struct Texts {
     pub offsets: Vec<i64>,
@@ -74,7 +73,7 @@ impl Texts {
     }
 }
 
-/// Bits, the first in the lowest place.
+/// A bitmap, least significant bit first.
 pub fn bits(all: impl ExactSizeIterator<Item = bool>) -> Vec<u8> {
     let mut bytes = vec![0; all.len().div_ceil(8)];
     for (at, _) in all.enumerate().filter(|(_, is_set)| *is_set) {
@@ -88,7 +87,7 @@ fn bit(bytes: &[u8], at: usize) -> bool {
 }
 
 impl Column {
-    /// A column of which some rows may have no value.
+    /// A column with optional values.
     pub fn with_gaps<T>(name: &str, cells: &[Option<T>], values: Values) -> Self {
         let valid = cells.iter().any(Option::is_none).then(|| bits(cells.iter().map(Option::is_some)));
         Self { name: name.to_owned(), values, valid }
@@ -159,7 +158,7 @@ impl NativeColumn {
         self.column().valid.is_none()
     }
 
-    /// The texts that numbers stand for, if the column is made of such numbers.
+    /// The dictionary, if the column is dictionary-encoded.
     #[getter]
     fn categories(&self) -> Option<Vec<&str>> {
         match &self.column().values {
@@ -168,13 +167,13 @@ impl NativeColumn {
         }
     }
 
-    /// The values from one row to another as a list.
+    /// The values of a range of rows.
     fn to_list<'py>(&self, py: Python<'py>, from: usize, to: usize) -> PyResult<Vec<Bound<'py, PyAny>>> {
         let column = self.column();
         (from..to.min(column.len())).map(|at| column.value(py, at)).collect()
     }
 
-    /// Lets NumPy read numbers where they lie. Texts and yes-or-no have no such form.
+    /// Zero-copy access for NumPy; none for strings and booleans.
     #[getter]
     fn __array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
         let (kind, address) = match &self.column().values {
@@ -188,7 +187,7 @@ impl NativeColumn {
         interface.set_item("version", 3)?;
         interface.set_item("typestr", kind)?;
         interface.set_item("shape", (self.column().len(),))?;
-        // The second part: NumPy may only read.
+        // `true`: read-only.
         interface.set_item("data", (address, true))?;
         Ok(Some(interface))
     }

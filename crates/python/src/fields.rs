@@ -1,6 +1,6 @@
-//! Functions of the form `f(name, **fields)`, which Python calls without making a dictionary of the fields.
+//! Functions `f(name, **fields)` with the vectorcall protocol, which needs no dictionary.
 //!
-//! A stage with a field is called in the innermost loops of a program, and the dictionary would cost more than all the rest.
+//! Stages with fields are used in the innermost loops of a program, where the dictionary would cost more than the rest.
 #![allow(unsafe_code, reason = "the arguments of a vector call are an array in C; the blocks have their reasons")]
 
 use std::panic::{self, AssertUnwindSafe};
@@ -11,12 +11,11 @@ use pyo3::{ffi, prelude::*, types::PyTuple};
 
 /// The fields of one call.
 pub struct Fields {
-    /// The same object in every call of a place in the source.
+    /// The same object in every call from the same place in the source.
     pub names: Py<PyTuple>,
     pub values: Vec<Py<PyAny>>,
 }
 
-/// The arguments of a call.
 pub struct Call<'a, 'py> {
     pub py: Python<'py>,
     function: &'static str,
@@ -25,7 +24,6 @@ pub struct Call<'a, 'py> {
 }
 
 impl<'a, 'py> Call<'a, 'py> {
-    /// The name and the fields.
     pub fn named(self) -> PyResult<(&'a Bound<'py, PyAny>, Option<Fields>)> {
         let function = self.function;
         let (name, fields) = self.perhaps_named()?;
@@ -45,14 +43,14 @@ impl<'a, 'py> Call<'a, 'py> {
     }
 }
 
-/// What a function does with its arguments.
+/// The implementation of a function.
 pub type Body = for<'a, 'py> fn(Call<'a, 'py>) -> PyResult<Bound<'py, PyAny>>;
 
-/// Calls a function with the arguments of a vector call.
+/// Calls a function with vectorcall arguments.
 ///
 /// # Safety
 ///
-/// As for a function of the kind `METH_FASTCALL | METH_KEYWORDS`: `args` has `count` values, and one for each of `names`.
+/// As for `METH_FASTCALL | METH_KEYWORDS`: `args` has `count` positional values and one for each of `names`.
 pub unsafe fn call(
     function: &'static str,
     body: Body,
@@ -60,22 +58,21 @@ pub unsafe fn call(
 ) -> *mut ffi::PyObject {
     Python::attach(|py| {
         let called = panic::catch_unwind(AssertUnwindSafe(|| {
-            // SAFETY: Python holds all arguments until this returns, and `names` is a tuple or null.
+            // SAFETY: Python keeps all arguments alive during the call, and `names` is a tuple or null.
             let names = unsafe { Bound::from_borrowed_ptr_or_opt(py, names) };
             let names = names.map(|names| names.cast_into::<PyTuple>()).transpose()?;
             let named = names.as_ref().map_or(0, |names| names.len());
             let count = usize::try_from(count).unwrap_or(0);
-            // SAFETY: there are `count` positional arguments and then one for each name; without any, `args` may be null.
+            // SAFETY: `args` has `count` values plus one per name; it may be null if there are none.
             let all = if count + named == 0 { &[] } else { unsafe { slice::from_raw_parts(args, count + named) } };
-            // SAFETY: a `Bound` is a pointer to an object that Python keeps alive during the call.
+            // SAFETY: `Bound` is a pointer to an object, which Python keeps alive during the call.
             let all = unsafe { slice::from_raw_parts(all.as_ptr().cast::<Bound<'_, PyAny>>(), all.len()) };
             let (positional, values) = all.split_at(count);
             let values = values.iter().map(|value| value.clone().unbind()).collect();
             let fields = names.map(|names| Fields { names: names.unbind(), values });
             body(Call { py, function, positional, fields })
         }));
-        let failed =
-            |_| Err(PyRuntimeError::new_err(format!("laptime.{function} failed inside; nothing was recorded")));
+        let failed = |_| Err(PyRuntimeError::new_err(format!("laptime.{function} failed; nothing was recorded")));
         match called.unwrap_or_else(failed) {
             Ok(object) => object.into_ptr(),
             Err(error) => {
@@ -86,11 +83,7 @@ pub unsafe fn call(
     })
 }
 
-/// Makes a function of a module from its [`Body`].
-///
-/// # Errors
-///
-/// If Python has no memory for it.
+/// Creates a function of a module.
 pub fn function<'py>(
     module: &Bound<'py, PyModule>,
     definition: &'static mut ffi::PyMethodDef,
@@ -102,7 +95,7 @@ pub fn function<'py>(
     }
 }
 
-/// A function of a module with its name, its signature and its documentation.
+/// Creates a function of a module with its name, signature and documentation.
 #[macro_export]
 macro_rules! function_with_fields {
     ($module:expr, $body:ident, $signature:literal, $text:literal) => {{
@@ -113,7 +106,7 @@ macro_rules! function_with_fields {
             count: pyo3::ffi::Py_ssize_t,
             names: *mut pyo3::ffi::PyObject,
         ) -> *mut pyo3::ffi::PyObject {
-            // SAFETY: Python passes the arguments as `call` wants them.
+            // SAFETY: these are the arguments of METH_FASTCALL | METH_KEYWORDS.
             unsafe { $crate::fields::call(stringify!($body), $body, (args, count, names)) }
         }
         let definition = pyo3::ffi::PyMethodDef {

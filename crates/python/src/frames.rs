@@ -1,11 +1,11 @@
-//! Where in the Python program a mark is.
+//! Finds the source line of a mark.
 
 use pyo3::{prelude::*, sync::PyOnceLock, types::PyString};
 
 static GET_FRAME: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
 static OWN_FOLDER: PyOnceLock<String> = PyOnceLock::new();
 
-/// File and line of the innermost Python code that is not ours.
+/// File and line of the innermost frame outside of this package.
 pub fn caller(py: Python<'_>) -> (String, u32) {
     find(py).unwrap_or_default()
 }

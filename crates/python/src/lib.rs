@@ -1,6 +1,6 @@
 //! The Python module `laptime._native`: marks, recordings, traces, tables and benchmarks.
 //!
-//! What is natural in Python is written in Python, in `python/laptime`. Here is what must be fast or uses our crates.
+//! The public API is written in Python (`python/laptime`). This module has what must be fast or uses our crates.
 
 mod arrow;
 mod bench;
@@ -38,7 +38,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     models::add_to(module)
 }
 
-/// Runs the command line; returns the exit status.
+/// Runs the command line and returns the exit status.
 #[pyfunction]
 fn run_command(
     py: Python<'_>,
@@ -50,7 +50,7 @@ fn run_command(
     py.detach(|| laptime::main_of_module(Launch { program, arguments, binary, words }))
 }
 
-/// An exception of ours, with its hint.
+/// Creates an exception of `laptime._errors`.
 fn raise(py: Python<'_>, class: &str, failure: &Failure) -> PyErr {
     let build = || -> PyResult<PyErr> {
         let class = py.import("laptime._errors")?.getattr(class)?;
@@ -59,13 +59,13 @@ fn raise(py: Python<'_>, class: &str, failure: &Failure) -> PyErr {
     build().unwrap_or_else(|error| error)
 }
 
-/// How often a long call looks for Ctrl-C.
+/// How often a long call checks for Ctrl-C.
 const SIGNALS_EVERY: Duration = Duration::from_millis(50);
 
-/// Does work on a thread of its own, without the interpreter lock. Ctrl-C raises at once; the work is then abandoned.
+/// Runs work on another thread, without the GIL. Ctrl-C raises at once and abandons the work.
 fn interruptible<T: Send + 'static>(py: Python<'_>, work: impl FnOnce() -> T + Send + 'static) -> PyResult<T> {
     let (sender, receiver) = mpsc::channel();
-    // Shared with the closure below alone, which needs it to be `Sync`.
+    // `detach` needs a `Sync` closure.
     let receiver = Mutex::new(receiver);
     std::thread::Builder::new().name("laptime".to_owned()).spawn(move || drop(sender.send(work())))?;
     loop {

@@ -1,7 +1,7 @@
 //! Stages, laps, syncs, marks and values.
 //!
-//! `stage("prefill")` returns one object per name. It holds no state of an entry: the open stages of a thread are on a
-//! stack of that thread. So the object can be entered again inside itself, from several threads and from several tasks.
+//! `stage("prefill")` returns one object per name. It is stateless: the open stages of a thread are on a thread-local stack.
+//! Therefore the object can be re-entered, and shared by threads and tasks.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::{cell::RefCell, collections::HashMap};
@@ -40,7 +40,7 @@ pub fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(is_recording, module)?)
 }
 
-/// What is the same for all stages of a name.
+/// Shared by all stages of a name.
 struct Named {
     kind: SiteKind,
     name: String,
@@ -49,7 +49,7 @@ struct Named {
     with_fields: Mutex<Vec<KnownSite>>,
 }
 
-/// A site of a name with these fields, and of this line if it is a sync.
+/// A site of a name with these fields, and with this line if it is a sync.
 struct KnownSite {
     fields: Py<PyTuple>,
     line: u32,
@@ -57,7 +57,7 @@ struct KnownSite {
 }
 
 impl KnownSite {
-    /// The names of a call in the source are the same object every time.
+    /// The field names of a call in the source are the same object every time.
     fn is_of(&self, fields: &Bound<'_, PyTuple>, line: u32) -> bool {
         let is_same = || self.fields.is(fields) || self.fields.bind(fields.py()).eq(fields).unwrap_or(false);
         self.line == line && is_same()
@@ -71,7 +71,7 @@ impl Named {
     }
 
     fn site(&self, py: Python<'_>, fields: Option<&Bound<'_, PyTuple>>) -> PyResult<&'static Site> {
-        // A sync is reported with its line, so each line has a site of its own.
+        // Syncs are reported with their line, so each line has its own site.
         let place = (self.kind == SiteKind::Sync).then(|| frames::caller(py));
         if let (None, None) = (fields, &place) {
             if let Some(site) = self.plain.get() {
@@ -203,7 +203,7 @@ static LAPS: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
 static SYNCS: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
 static MARKS: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
 
-/// The object of a name, made on its first use.
+/// The object for a name, created on first use.
 fn known<'py>(
     py: Python<'py>,
     table: &PyOnceLock<Py<PyDict>>,
@@ -219,7 +219,7 @@ fn known<'py>(
     Ok(stage)
 }
 
-/// The object of a name with the fields of one call.
+/// The object for a name with the fields of one call.
 fn with_fields<'py>(
     table: &PyOnceLock<Py<PyDict>>,
     kind: SiteKind,
@@ -236,7 +236,7 @@ fn with_fields<'py>(
     }
 }
 
-/// Numbers, booleans and text as they are; everything else, such as a tensor's shape, as its text.
+/// Converts a value. Anything but numbers, booleans and strings, such as a shape, becomes its `str`.
 fn field(value: &Bound<'_, PyAny>) -> PyResult<FieldValue> {
     if let Ok(yes) = value.cast::<PyBool>() {
         return Ok(FieldValue::Bool(yes.is_true()));
@@ -299,13 +299,13 @@ fn mark<'py>(call: Call<'_, 'py>) -> PyResult<Bound<'py, PyAny>> {
     Ok(py.None().into_bound(py))
 }
 
-/// Curves by name and unit.
-type Curves = HashMap<(String, String), Arc<Named>>;
+/// Counters by name and unit.
+type Counters = HashMap<(String, String), Arc<Named>>;
 
-static VALUES: Mutex<Option<Curves>> = Mutex::new(None);
+static VALUES: Mutex<Option<Counters>> = Mutex::new(None);
 static VALUE_FIELDS: PyOnceLock<Py<PyTuple>> = PyOnceLock::new();
 
-/// Records a point of a curve.
+/// Records a value of a counter.
 #[pyfunction]
 #[pyo3(signature = (name, number, /, unit = ""))]
 fn value(py: Python<'_>, name: &str, number: &Bound<'_, PyAny>, unit: &str) -> PyResult<()> {
@@ -314,11 +314,11 @@ fn value(py: Python<'_>, name: &str, number: &Bound<'_, PyAny>, unit: &str) -> P
     }
     let number = match field(number)? {
         FieldValue::Str(_) => {
-            // Tensors and NumPy numbers become floats.
+            // A tensor or NumPy scalar.
             let number: f64 = number
                 .call_method0("__float__")
                 .and_then(|number| number.extract())
-                .map_err(|_| PyValueError::new_err(format!("the value of `{name}` is no number: {number}")))?;
+                .map_err(|_| PyValueError::new_err(format!("the value of `{name}` is not a number: {number}")))?;
             FieldValue::Float(number)
         }
         number => number,

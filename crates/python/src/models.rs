@@ -1,4 +1,4 @@
-//! Our models, for the functions of the CS336 benchmark.
+//! The built-in models, for the functions of CS336 assignment 2.
 
 use std::{collections::HashMap, num::NonZero, thread::available_parallelism};
 
@@ -13,7 +13,7 @@ pub fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(presets, module)?)
 }
 
-/// A preset: its name, and its vocabulary, width, layers, heads, feed-forward width and context.
+/// The name and sizes of a preset.
 type Preset = (String, HashMap<&'static str, usize>);
 
 /// The presets of these names.
@@ -38,7 +38,7 @@ fn failed(py: Python<'_>, error: ModelError) -> PyErr {
     raise(py, "BenchError", &Failure::from(anyhow::Error::new(error)))
 }
 
-/// A model of ours. It is made ready for a batch when the first one of its size arrives.
+/// A built-in model. Prepared when the first batch of a size arrives.
 #[pyclass(unsendable, module = "laptime._native")]
 pub struct NativeModel {
     config: Config,
@@ -47,7 +47,7 @@ pub struct NativeModel {
     ready: Option<(usize, usize, Box<dyn Trainer>)>,
 }
 
-/// What runs without the interpreter lock, on the thread that has it.
+/// Makes a closure for `Python::detach` [`Send`], which it need not be.
 struct OnThisThread<T>(T);
 
 // SAFETY: `Python::detach` calls its closure on the calling thread.
@@ -62,7 +62,7 @@ impl<T> OnThisThread<T> {
 
 #[pymethods]
 impl NativeModel {
-    /// A model by its preset, with some sizes replaced.
+    /// A preset with some sizes replaced.
     #[new]
     fn new(py: Python<'_>, preset: &str, sizes: HashMap<String, usize>, device: &str, dtype: &str) -> PyResult<Self> {
         let mut config = Config::from_preset(preset).map_err(|error| failed(py, error))?;
@@ -96,7 +96,7 @@ impl NativeModel {
         let length = ids.len() / batch.max(1);
         let work = OnThisThread(|| -> Result<f32, ModelError> {
             let trainer = self.ready_for(batch, length)?;
-            // Targets are the next tokens; that of the last one is the first.
+            // Targets are the next tokens; the last token's is the first token.
             let targets: Vec<u32> = ids.chunks(length.max(1)).flat_map(next_tokens).collect();
             trainer.forward(&Tokens { ids, batch }, &targets)?;
             if backward {
@@ -116,7 +116,7 @@ impl NativeModel {
     fn ready_for(&mut self, batch: usize, tokens: usize) -> Result<&mut Box<dyn Trainer>, ModelError> {
         let is_ready = self.ready.as_ref().is_some_and(|(known, length, _)| (*known, *length) == (batch, tokens));
         if !is_ready {
-            // The memory of the one before is free before the next is made.
+            // Free the memory of the old trainer first.
             self.ready = None;
             let options = TrainOptions::new(self.dtype, batch, tokens);
             let weights = Weights::synthetic(&self.config, 0);
@@ -134,7 +134,7 @@ impl NativeModel {
     }
 }
 
-/// Opens a device; none is the CPU. A GPU stays open.
+/// Opens a GPU, which stays open; none for the CPU.
 fn open(py: Python<'_>, name: &str) -> PyResult<Option<&'static laptime_cuda::Device>> {
     if name == "cpu" {
         return Ok(None);

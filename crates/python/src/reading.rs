@@ -1,4 +1,4 @@
-//! Traces in memory, and the questions that commands answer.
+//! Traces in memory, and commands on them.
 
 use std::{collections::HashMap, ffi::OsString, path::PathBuf, sync::Arc};
 
@@ -17,7 +17,7 @@ pub fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(ask, module)?)
 }
 
-/// A trace that was read.
+/// A trace in memory.
 #[pyclass(frozen, module = "laptime._native")]
 pub struct NativeTrace {
     trace: Arc<Trace>,
@@ -74,7 +74,7 @@ impl NativeTrace {
         self.trace.bounds().map(|(first, last)| (first.0, last.0))
     }
 
-    /// All spans as columns, with a column for each of these fields.
+    /// All spans as columns, plus a column for each of these fields.
     fn spans(&self, py: Python<'_>, fields: Vec<String>) -> PyResult<NativeTable> {
         let trace = Arc::clone(&self.trace);
         interruptible(py, move || NativeTable::from(span_columns(&trace, &fields)))
@@ -100,14 +100,14 @@ fn duration(trace: &Trace, id: SpanId) -> u64 {
     trace.span_end(id).0 - trace.span_start(id).0
 }
 
-/// The row of the span around each span.
+/// The row of the enclosing span.
 fn parents(trace: &Trace) -> Column {
     let all: Vec<Option<i64>> =
         trace.spans().map(|span| trace.span_parent(span.id).map(|parent| parent.index() as i64)).collect();
     Column::with_gaps("parent", &all, Values::Int(all.iter().map(|row| row.unwrap_or(-1)).collect()))
 }
 
-/// What is known of the track of each span.
+/// Columns on the track of each span.
 fn track_columns(trace: &Trace) -> [Column; 4] {
     let tracks: Vec<_> = trace.tracks().collect();
     let place: HashMap<_, i32> = tracks.iter().enumerate().map(|(at, (id, _))| (*id, at as i32)).collect();
@@ -127,7 +127,7 @@ fn track_columns(trace: &Trace) -> [Column; 4] {
     ]
 }
 
-/// Texts by number; equal texts have one.
+/// Dictionary-encodes strings.
 fn distinct<'a>(texts: impl Iterator<Item = &'a str>) -> (Vec<i32>, Texts) {
     let (mut known, mut used) = (HashMap::new(), Vec::new());
     let codes = texts.map(|text| {
@@ -139,7 +139,7 @@ fn distinct<'a>(texts: impl Iterator<Item = &'a str>) -> (Vec<i32>, Texts) {
     (codes.collect(), used.into_iter().collect())
 }
 
-/// Names by number, in the order in which they are first used.
+/// Dictionary-encodes names, in the order of their first use.
 fn coded<'a>(name: &str, count: usize, ids: impl Iterator<Item = NameId>, text: impl Fn(NameId) -> &'a str) -> Column {
     let (mut known, mut used, mut codes) = (HashMap::new(), Vec::new(), Vec::with_capacity(count));
     for id in ids {

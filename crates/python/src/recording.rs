@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 
 use crate::raise;
 
-/// The recording of this process, and the number of the process that began it.
+/// The current recording, and the pid of the process that started it.
 static CURRENT: Mutex<Option<(u32, Recording)>> = Mutex::new(None);
 
 pub fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -22,56 +22,57 @@ pub fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(forget_after_fork, module)?)
 }
 
-/// Prepares recording the GPU work of this process. Returns the library to inject, and the folder that it writes to.
+fn record_error(py: Python<'_>, error: impl Into<anyhow::Error>) -> PyErr {
+    raise(py, "RecordError", &Failure::from(error.into()))
+}
+
+/// Prepares recording the GPU work of this process. Returns the library to inject and the folder of the recording.
 #[pyfunction]
 fn prepare_gpu(py: Python<'_>) -> PyResult<(PathBuf, PathBuf)> {
-    let prepared = py.detach(in_process::prepare).map_err(|error| raise(py, "RecordError", &Failure::from(error)))?;
+    let prepared = py.detach(in_process::prepare).map_err(|error| record_error(py, error))?;
     Ok((prepared.library, prepared.folder))
 }
 
-/// Records GPU work from here on.
+/// Starts recording GPU work.
 #[pyfunction]
 fn begin_gpu(py: Python<'_>) -> PyResult<()> {
-    py.detach(in_process::begin).map_err(|error| raise(py, "RecordError", &Failure::from(error)))
+    py.detach(in_process::begin).map_err(|error| record_error(py, error))
 }
 
-/// Ends recording GPU work, and adds it to a trace. Returns the number of kernels; none if CUDA was not used.
+/// Stops recording GPU work and adds it to a trace. Returns the number of kernels; none if CUDA was not used.
 #[pyfunction]
 fn finish_gpu(py: Python<'_>, trace: PathBuf) -> PyResult<Option<usize>> {
-    let finished = py.detach(|| in_process::finish(&trace));
-    finished.map_err(|error| raise(py, "RecordError", &Failure::from(error)))
+    py.detach(|| in_process::finish(&trace)).map_err(|error| record_error(py, error))
 }
 
-/// Removes what the recorder keeps in folders, at the end of the process.
+/// Removes the files of the recorder at the end of the process.
 #[pyfunction]
 fn remove_gpu(py: Python<'_>) {
     py.detach(in_process::remove);
 }
 
-/// Begins a recording of all threads.
+/// Starts a recording of all threads.
 #[pyfunction]
 fn start_recording(py: Python<'_>, path: PathBuf) -> PyResult<()> {
-    let started = py.detach(|| laptime_trace::record_to(&path));
-    let recording = started.map_err(|error| raise(py, "RecordError", &Failure::from(anyhow::Error::new(error))))?;
+    let recording = py.detach(|| laptime_trace::record_to(&path)).map_err(|error| record_error(py, error))?;
     *current() = Some((std::process::id(), recording));
     Ok(())
 }
 
-/// Ends it. Returns the number of spans, dropped events and bytes; none if there is no recording.
+/// Stops the recording. Returns the number of spans, dropped events and bytes; none if there is no recording.
 #[pyfunction]
 fn finish_recording(py: Python<'_>) -> PyResult<Option<(u64, u64, u64)>> {
     let Some((process, recording)) = current().take() else { return Ok(None) };
     if process != std::process::id() {
-        // Its writer is a thread of the parent.
+        // Its writer thread is in the parent process.
         std::mem::forget(recording);
         return Ok(None);
     }
-    let recorded = py.detach(|| recording.finish());
-    let recorded = recorded.map_err(|error| raise(py, "RecordError", &Failure::from(anyhow::Error::new(error))))?;
+    let recorded = py.detach(|| recording.finish()).map_err(|error| record_error(py, error))?;
     Ok(Some((recorded.spans, recorded.lost, recorded.bytes)))
 }
 
-/// Call this first in a forked process: the recording belongs to the parent.
+/// Must be called first in a forked process, since the recording belongs to the parent.
 #[pyfunction]
 fn forget_after_fork() {
     laptime_probe::forget_after_fork();

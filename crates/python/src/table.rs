@@ -1,4 +1,4 @@
-//! Tables as Python sees them.
+//! Tables for Python.
 
 use std::sync::{Arc, OnceLock};
 
@@ -8,7 +8,7 @@ use pyo3::{prelude::*, types::PyCapsule};
 use crate::arrow;
 use crate::columns::{Column, NativeColumn, Texts, Values, bits};
 
-/// An answer of ours, or columns alone.
+/// A table of a command, or only columns.
 #[pyclass(frozen, module = "laptime._native")]
 pub struct NativeTable {
     table: Option<Table>,
@@ -57,7 +57,7 @@ impl NativeTable {
         (0..self.columns().len()).map(|at| NativeColumn { columns: Arc::clone(self.columns()), at }).collect()
     }
 
-    /// The table as people read it.
+    /// The text format.
     fn text(&self, width: usize, verbose: bool) -> PyResult<String> {
         self.written(Format::Text, TextStyle { width, colour: false, verbose })
     }
@@ -81,7 +81,7 @@ impl NativeTable {
     }
 }
 
-/// The columns that programs see.
+/// The columns of machine formats.
 fn columns_of(table: &Table) -> Vec<Column> {
     let seen = table.columns.iter().enumerate().filter(|(_, column)| column.show != Show::HumanOnly);
     seen.map(|(at, column)| {
@@ -92,7 +92,7 @@ fn columns_of(table: &Table) -> Vec<Column> {
     .collect()
 }
 
-/// A cell as a plain value: times in milliseconds, as all machine formats have them.
+/// A cell as a plain value. Times are in milliseconds, as in machine formats.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Scalar {
     Missing,
@@ -148,7 +148,7 @@ impl Scalar {
     }
 }
 
-/// A column of the narrowest type that holds all its values.
+/// A column of the narrowest type for its values.
 pub fn column_of(name: &str, cells: &[Scalar]) -> Column {
     let known = || cells.iter().filter(|cell| **cell != Scalar::Missing);
     if known().next().is_some() && known().all(|cell| cell.bool().is_some()) {

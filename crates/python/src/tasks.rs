@@ -1,15 +1,15 @@
-//! Tells the asyncio tasks of a thread apart.
+//! Separates the asyncio tasks of a thread.
 //!
-//! The stages of one task nest; those of two tasks overlap. The first task with an open stage writes to the track of
-//! its thread, where the work that it launches is attributed to it. Other tasks with an open stage at the same time
-//! get a lane each, which is reused when they have none open any more.
+//! Stages of one task nest; those of different tasks overlap. The first task with an open stage uses the track of its
+//! thread, to which launched work is attributed. Each other task with an open stage gets a lane, which is reused once the
+//! task has no open stage.
 
 use std::{cell::RefCell, collections::HashMap};
 
 use laptime_probe::Lane;
 use pyo3::{intern, prelude::*, sync::PyOnceLock, types::PyDict};
 
-/// A task, by its address; zero is the code outside of all tasks.
+/// The address of a task; zero outside of tasks.
 pub type Task = usize;
 
 struct Asyncio {
@@ -35,7 +35,7 @@ fn find(py: Python<'_>) -> PyResult<Task> {
     Ok(if task.is_none() { 0 } else { task.as_ptr() as usize })
 }
 
-/// asyncio, once the program has imported it.
+/// asyncio, if the program has imported it.
 fn asyncio(py: Python<'_>) -> PyResult<Option<&Asyncio>> {
     if let Some(known) = ASYNCIO.get(py) {
         return Ok(Some(known));
@@ -53,7 +53,7 @@ fn asyncio(py: Python<'_>) -> PyResult<Option<&Asyncio>> {
 
 #[derive(Default)]
 struct Places {
-    /// The task on the track of the thread, and its open stages.
+    /// The task on the track of the thread, and the number of its open stages.
     on_thread: Option<(Task, usize)>,
     on_lanes: HashMap<Task, (Lane, usize)>,
     free: Vec<Lane>,
@@ -64,7 +64,7 @@ thread_local! {
     static PLACES: RefCell<Places> = RefCell::default();
 }
 
-/// The lane for a stage that this task opens; none for the track of the thread.
+/// Opens a stage of a task. Returns its lane; none for the track of the thread.
 pub fn open(task: Task) -> Option<Lane> {
     PLACES.with_borrow_mut(|places| {
         if let Some((lane, count)) = places.on_lanes.get_mut(&task) {
@@ -87,7 +87,7 @@ pub fn open(task: Task) -> Option<Lane> {
     })
 }
 
-/// The task closed a stage that it opened.
+/// Closes a stage of a task.
 pub fn close(task: Task) {
     PLACES.with_borrow_mut(|places| {
         if let Some((_, count)) = places.on_lanes.get_mut(&task) {
