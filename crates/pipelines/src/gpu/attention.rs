@@ -32,7 +32,7 @@ pub fn needed_bytes(spec: &Spec) -> u64 {
     let rest = match kind {
         // The scores, the mixed values before the heads are concatenated, what cuBLAS has, and one number.
         Kind::Naive => {
-            let numbers = sizes.scores().saturating_add(sizes.query_elements());
+            let numbers = sizes.scores().saturating_add(sizes.query_numbers());
             numbers.saturating_mul(bytes).saturating_add(WORKSPACE_BYTES + SMALLEST_BYTES)
         }
         _ => Layout::most_bytes(kept, sizes.length, GPU_TILING),
@@ -91,7 +91,7 @@ impl<'a, T: Element + product::Element> OnGpu<'a, T> {
             }
             Ok::<_, anyhow::Error>(made)
         };
-        let (queries, keys) = (sizes.query_elements(), sizes.key_numbers());
+        let (queries, keys) = (sizes.query_numbers(), sizes.key_numbers());
         let inputs = [make(Input::Queries, queries)?, make(Input::Keys, keys)?, make(Input::Values, keys)?];
         let out = device.allocate(usize::try_from(queries)?).map_err(into_error)?;
         let how = match spec.kind {
@@ -138,7 +138,7 @@ impl<T: Element + product::Element> Naive<T> {
             operations,
             scores: device.allocate(usize::try_from(sizes.scores())?).map_err(into_error)?,
             beyond: device.upload(&[beyond]).map_err(into_error)?,
-            mixed: device.allocate(usize::try_from(sizes.query_elements())?).map_err(into_error)?,
+            mixed: device.allocate(usize::try_from(sizes.query_numbers())?).map_err(into_error)?,
         })
     }
 
