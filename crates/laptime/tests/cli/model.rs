@@ -182,7 +182,7 @@ fn an_impossible_case_of_a_model_is_an_error_with_a_hint() {
         ("bench model --batch-size 0", "axis `batch_size` takes whole numbers from 1", "laptime list"),
         ("bench model --preset qwen3-0.5b", "there is no model `qwen3-0.5b`", "did you mean `Qwen3-0.6B`?"),
         ("bench model --preset encoder_decoder_tiny", "is an encoder-decoder", "laptime list models"),
-        ("bench model --model-dir empty", "has no `config.json`", "name the folder"),
+        ("bench model --model-dir empty", "has no `config.json`", "name a folder"),
         ("bench model --model-dir nowhere", "cannot open", "check the name"),
         ("bench model --test 512", "`512` is not a test", "ppN"),
         ("bench model --test pp512 --seq-len 3", "both select the pass", "leave out the other flag"),

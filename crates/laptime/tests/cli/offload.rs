@@ -321,7 +321,11 @@ fn a_layer_file_that_is_cut_off_fails_the_case_and_the_audio_so_far_is_kept() {
     std::fs::OpenOptions::new().write(true).open(file).unwrap().set_len(1000).unwrap();
     let printed = ended(begun);
     assert_eq!(printed.status, Some(1), "{}", printed.err);
-    assert!(printed.err.contains("the case failed: ") && printed.err.contains("it was cut off"), "{}", printed.err);
+    assert!(
+        printed.err.contains("the case failed: ") && printed.err.contains("truncated: 1000 of "),
+        "{}",
+        printed.err
+    );
     let (message, file) = audio(&place, &printed.out);
     assert!((message - file).abs() < 0.01 && file >= 0.13, "{message} {file}");
 }

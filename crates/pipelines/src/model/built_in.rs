@@ -176,7 +176,7 @@ mod tests {
         assert!(folders_without_weights(&Case::new(vec![("model".to_owned(), "tiny".into())])).is_empty());
         std::fs::write(folder.path().join("pytorch_model.bin"), "").unwrap();
         let error = format!("{:#}", checked_weights(&found, 1).unwrap_err());
-        assert!(error.contains("`pytorch_model.bin` is not read"), "{error}");
+        assert!(error.contains("`pytorch_model.bin` is not supported"), "{error}");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 use super::*;
 
-/// Three blocks of 300 tokens: five tiles of keys, the last of which is not whole.
+/// Three blocks of 300 tokens: five tiles of keys, the last one partial.
 const PARTS: LayoutParts<'static> = LayoutParts {
     tile_starts: &[0, 2, 2, 4],
     tiles: &[0, 3, 1, 9],
@@ -14,7 +14,7 @@ fn refusal(parts: LayoutParts<'_>) -> String {
 }
 
 #[test]
-fn a_layout_that_fits_is_taken() {
+fn a_valid_layout_is_accepted() {
     assert_eq!(refusal(PARTS), "");
     let nothing: LayoutParts<'_> =
         LayoutParts { tile_starts: &[0], tiles: &[], column_starts: &[0], columns: &[], column_rows: &[] };
@@ -22,20 +22,20 @@ fn a_layout_that_fits_is_taken() {
 }
 
 #[test]
-fn a_layout_that_does_not_fit_is_refused_with_the_reason() {
+fn an_invalid_layout_is_refused_with_the_reason() {
     let tiles = |tile_starts, tiles| LayoutParts { tile_starts, tiles, ..PARTS };
-    assert!(refusal(tiles(&[0, 2, 4], PARTS.tiles)).contains("starts of tiles"));
-    assert!(refusal(tiles(&[1, 2, 2, 4], PARTS.tiles)).contains("starts of tiles"));
-    assert!(refusal(tiles(&[0, 2, 1, 4], PARTS.tiles)).contains("starts of tiles"));
-    assert!(refusal(tiles(&[0, 2, 2, 3], PARTS.tiles)).contains("starts of tiles"));
-    assert!(refusal(tiles(PARTS.tile_starts, &[0, 1, 1, 9])).contains("tiles of a block do not ascend"));
+    assert!(refusal(tiles(&[0, 2, 4], PARTS.tiles)).contains("tile starts"));
+    assert!(refusal(tiles(&[1, 2, 2, 4], PARTS.tiles)).contains("tile starts"));
+    assert!(refusal(tiles(&[0, 2, 1, 4], PARTS.tiles)).contains("tile starts"));
+    assert!(refusal(tiles(&[0, 2, 2, 3], PARTS.tiles)).contains("tile starts"));
+    assert!(refusal(tiles(PARTS.tile_starts, &[0, 1, 1, 9])).contains("tiles of a block are not ascending"));
     assert!(refusal(tiles(PARTS.tile_starts, &[0, 3, 1, 11])).contains("beyond the end"));
-    assert!(refusal(tiles(PARTS.tile_starts, &[0, 3, 1, 8])).contains("a whole one reaches there"));
+    assert!(refusal(tiles(PARTS.tile_starts, &[0, 3, 1, 8])).contains("a full one extends beyond it"));
     let columns = |columns, column_rows| LayoutParts { columns, column_rows, ..PARTS };
-    assert!(refusal(columns(&[5, 5, 299], PARTS.column_rows)).contains("columns of a block do not ascend"));
+    assert!(refusal(columns(&[5, 5, 299], PARTS.column_rows)).contains("columns of a block are not ascending"));
     assert!(refusal(columns(&[5, 70, 300], PARTS.column_rows)).contains("a column is beyond the end"));
-    assert!(refusal(columns(PARTS.columns, &[1; 3])).contains("rows of columns"));
-    assert!(refusal(columns(&[5], &[1; 2])).contains("starts of columns"));
+    assert!(refusal(columns(PARTS.columns, &[1; 3])).contains("column masks"));
+    assert!(refusal(columns(&[5], &[1; 2])).contains("column starts"));
     assert!(check(300, Tiling { rows: 64, keys: 64 }, &PARTS).is_err());
 }
 
