@@ -175,21 +175,16 @@ pub(crate) fn slow_links(traces: &[RankTrace], matched: &Matched, measured: &Mea
     named_by_rank(merged(found), step)
 }
 
-/// One entry per communicator and pair, with the cost of all its slow transfers.
-fn merged(found: Vec<SlowLink>) -> Vec<SlowLink> {
+/// One entry per communicator and pair, with the cost of all its slow transfers. The most expensive one represents them.
+fn merged(mut found: Vec<SlowLink>) -> Vec<SlowLink> {
+    found.sort_by(|one, other| other.cost.total_cmp(&one.cost));
     let mut links: Vec<SlowLink> = Vec::new();
     let mut places: HashMap<(u32, Vec<u32>), usize> = HashMap::new();
     for link in found {
         let place = *places.entry((link.communicator, link.ranks.clone())).or_insert(links.len());
         match links.get_mut(place) {
             None => links.push(link),
-            Some(known) => {
-                let cost = known.cost + link.cost;
-                if link.cost > known.cost {
-                    *known = link;
-                }
-                known.cost = cost;
-            }
+            Some(known) => known.cost += link.cost,
         }
     }
     links
@@ -219,4 +214,25 @@ fn named_by_rank(mut links: Vec<SlowLink>, step: f64) -> Vec<SlowLink> {
         }
     }
     kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_most_expensive_transfer_of_a_pair_represents_it() {
+        let link = |bytes: u64, cost: f64| SlowLink {
+            communicator: 0,
+            kind: CollectiveKind::AllReduce,
+            bytes: Some(bytes),
+            ranks: vec![0, 1],
+            rank: None,
+            transfer: 2.0,
+            usual: 1.0,
+            cost,
+        };
+        let links = merged(vec![link(1, 2.0), link(2, 2.0), link(3, 3.0)]);
+        assert_eq!(links, [link(3, 7.0)]);
+    }
 }

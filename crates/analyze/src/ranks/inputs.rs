@@ -83,7 +83,7 @@ fn note_missing(traces: &[RankTrace], notes: &mut Vec<Note>) {
     let unnamed: Vec<&str> =
         traces.iter().filter(|trace| trace.rank.is_none()).map(|trace| trace.label.as_str()).collect();
     if !unnamed.is_empty() && traces.len() > 1 {
-        notes.push(Note::new("ranks-input", format!("{} without a rank number", names(&unnamed, "is", "are"))));
+        notes.push(Note::new("ranks-input", format!("{} no rank number", names(&unnamed, "has", "have"))));
     }
     let Some(world) = traces.iter().find_map(|trace| trace.world) else { return };
     let present: HashSet<u32> = traces.iter().filter_map(|trace| trace.rank).collect();
