@@ -183,8 +183,9 @@ fn idle_since(trace: &Trace, activities: &[Activity], device: &DeviceWork) -> Op
     let before = trace.spans_on(trace.span_track(launch)).take_while(|span| span.start <= moment);
     let lap = before.filter(|span| span.end() > moment).find(is_lap)?.id;
     let since = trace.span_start(lap).0;
+    // Clocks that disagree can put the lap behind the work that it launched.
+    let idle = first.checked_sub(since).filter(|idle| *idle > 0)? as f64;
     let delay = first.saturating_sub(trace.span_end(launch).0);
-    let idle = first.saturating_sub(since) as f64;
     (idle >= LEAST_HEAD * (last - since) as f64 && delay as f64 <= MOST_DELAY * idle).then_some(since)
 }
 
@@ -331,6 +332,17 @@ mod tests {
         assert_eq!(window(10, 1, "ProfilerStep#6"), (23, 523));
         assert_eq!(window(300, 100, "ProfilerStep#6"), (412, 912));
         assert_eq!(window(300, 5, "forward"), (317, 817));
+    }
+
+    #[test]
+    fn a_lap_that_starts_after_the_work_it_launched_does_not_move_the_window() {
+        let mut builder = TraceBuilder::default();
+        let (main, stream) = (builder.thread(1, 1, "main"), builder.stream(1, 7, "stream 7"));
+        builder.span(main, Nanos(100), Nanos(100), "ProfilerStep#6", category::USER);
+        let launch = builder.span(main, Nanos(110), Nanos(2), "cudaLaunchKernel", category::RUNTIME);
+        let kernel = builder.span(stream, Nanos(10), Nanos(50), "gemm", category::KERNEL);
+        builder.flow(launch, kernel);
+        assert_eq!(devices(&builder.build().unwrap()).devices[0].window(), Some((10, 60)));
     }
 
     #[test]
