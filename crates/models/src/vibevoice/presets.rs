@@ -1,4 +1,4 @@
-//! Built-in models, by name. Each is the `config.json` that was published with it.
+//! Built-in models, by name. Each is a `config.json` in the format of the published checkpoints, with the fields that are read.
 
 use super::VibeVoiceConfig;
 use crate::{ModelError, presets};
